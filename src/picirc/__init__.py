@@ -1,0 +1,93 @@
+"""Probabilistic integral circuits: continuous latent variables with exact, fast queries."""
+
+from picirc.circuit import Circuit, from_bayesnet, from_tree
+from picirc.errors import (
+    ArgumentError,
+    ImpossibleEvidenceError,
+    IntractableError,
+    SizeError,
+    StructureError,
+)
+from picirc.exact import ExactGaussian
+from picirc.functions import Conditional, Density, LinearGaussian
+from picirc.inputs import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Family,
+    Gaussian,
+    Laplace,
+    Poisson,
+    StudentT,
+)
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import (
+    Grid,
+    RandomRule,
+    Rule,
+    clenshaw_curtis,
+    gauss_hermite,
+    gauss_legendre,
+    midpoint,
+    shifted,
+    simpson,
+    trapezoidal,
+)
+from picirc.structure.bayesnet import BayesNet
+from picirc.structure.chow_liu import hidden_chow_liu
+from picirc.structure.regions import RegionGraph, quad_graph, quad_tree, random_regions
+from picirc.structure.trees import LatentTree, chain, random_tree
+from picirc.symbolic.circuit import Cost, Properties
+from picirc.symbolic.units import Factor, Input, Integral, Product, Sum
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "QPC",
+    "ArgumentError",
+    "BayesNet",
+    "Bernoulli",
+    "Binomial",
+    "Categorical",
+    "Circuit",
+    "Conditional",
+    "Cost",
+    "Density",
+    "ExactGaussian",
+    "Factor",
+    "Family",
+    "Gaussian",
+    "Grid",
+    "ImpossibleEvidenceError",
+    "Input",
+    "Integral",
+    "IntractableError",
+    "Laplace",
+    "LatentTree",
+    "LinearGaussian",
+    "Poisson",
+    "Product",
+    "Properties",
+    "RandomRule",
+    "RegionGraph",
+    "Rule",
+    "SizeError",
+    "StructureError",
+    "StudentT",
+    "Sum",
+    "chain",
+    "clenshaw_curtis",
+    "from_bayesnet",
+    "from_tree",
+    "gauss_hermite",
+    "gauss_legendre",
+    "hidden_chow_liu",
+    "midpoint",
+    "quad_graph",
+    "quad_tree",
+    "random_regions",
+    "random_tree",
+    "shifted",
+    "simpson",
+    "trapezoidal",
+]

@@ -1,0 +1,165 @@
+"""The integral circuit as users hold it: the symbolic value, and the ways to integrate it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from picirc.compile.adaptive import Adaptive, adaptive_log_prob
+from picirc.compile.materialise import LARGEST
+from picirc.compile.nested import integrate_nested
+from picirc.compile.static import Domain, integrate_static
+from picirc.errors import ArgumentError
+from picirc.exact import ExactGaussian, integrate_exactly
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import Rule, gauss_legendre
+from picirc.structure.bayesnet import BayesNet
+from picirc.structure.trees import LatentTree
+from picirc.symbolic import build
+from picirc.symbolic.circuit import SymbolicCircuit
+
+_FIRST_POINTS, _MOST_POINTS = 8, 4096
+
+
+class Circuit(SymbolicCircuit):
+    """An integral circuit: units below one root, their structural properties, and three ways to integrate it.
+
+    Args:
+        root: The unit whose function the circuit stands for.
+        variables: The observed variables in the order of the data's columns.
+
+    Example:
+        >>> import picirc as pc
+        >>> x = pc.Input("x", pc.LinearGaussian({"z": 2.0}, std=0.5))
+        >>> circuit = pc.Circuit(pc.Integral("z", x, pc.LinearGaussian(std=1.0)))
+        >>> print(circuit)
+        ∫z  p(z)
+          p(x | z)
+        >>> circuit.exact().covariance
+        tensor([[4.2500]], dtype=torch.float64)
+    """
+
+    def exact(self) -> ExactGaussian:
+        """The closed form, which exists when every function is linear-Gaussian and there are no sum units."""
+        return integrate_exactly(self)
+
+    def integrate(
+        self,
+        rule: Rule | Mapping[str, Rule] | None = None,
+        *,
+        nested: bool = False,
+        domain: Domain = "marginal",
+        sigmas: float | None = None,
+        tol: float | None = None,
+        on: Tensor | None = None,
+        dtype: torch.dtype = torch.float64,
+        device: torch.device | str = "cpu",
+        limit: int = LARGEST,
+    ) -> QPC:
+        """Integrate by quadrature: the circuit that results is a QPC.
+
+        Args:
+            rule: A rule for all latents, or one for each; with ``tol``, where the search starts.
+            nested: Points that follow each conditional (Algorithm A.2) instead of fixed ones (Algorithm 1).
+            domain: Where static rules are placed: ``"marginal"`` (each latent's own marginal), ``"worst"`` (the paper's
+                Appendix C.2), or intervals for some latents.
+            sigmas: How many standard deviations a derived interval reaches.
+            tol: Choose the number of points so that the estimated error of the log-likelihood of ``on`` is below this.
+            on: The data for ``tol``.
+            dtype: The floating-point type of the result.
+            device: Where the result lives.
+            limit: The largest number of elements that one tensor may have; a larger circuit is refused.
+        """
+        if (tol is None) != (on is None):
+            raise ArgumentError("tol, on", "both or neither", "one of them", "integrate(tol=1e-4, on=x)")
+        like = torch.zeros((), dtype=dtype, device=device)
+        if tol is not None and on is not None:
+            return self._integrate_to(tol, on, rule, nested, domain, sigmas, like, limit)
+        if rule is None:
+            raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule, "or give tol and on")
+        return self._integrate(rule, nested, domain, sigmas, like, limit)
+
+    def log_prob(self, x: Tensor, tol: float = 1e-6) -> Adaptive:
+        """Adaptive quadrature: refine the grids for each data point until its error is below ``tol``.
+
+        There is no circuit behind this: the points depend on the data point, so nothing can be re-used between data
+        points, and no other query is possible. Use it as a reference, or for a few points that matter.
+
+        Args:
+            x: ``(batch, variables)``; NaN is missing.
+            tol: The wanted absolute error of the log-likelihood.
+
+        Returns:
+            ``value`` and estimated ``error`` of each data point; an error above ``tol`` means that it was not reached.
+        """
+        return adaptive_log_prob(self, x, tol)
+
+    def _integrate(
+        self,
+        rule: Rule | Mapping[str, Rule],
+        nested: bool,
+        domain: Domain,
+        sigmas: float | None,
+        like: Tensor,
+        limit: int,
+    ) -> QPC:
+        if not nested:
+            return integrate_static(self, rule, domain, sigmas, like, limit)
+        if domain != "marginal":
+            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
+        return integrate_nested(self, rule, 6.0 if sigmas is None else sigmas, like, limit)
+
+    def _integrate_to(
+        self,
+        tol: float,
+        on: Tensor,
+        rule: Rule | Mapping[str, Rule] | None,
+        nested: bool,
+        domain: Domain,
+        sigmas: float | None,
+        like: Tensor,
+        limit: int,
+    ) -> QPC:
+        if not tol > 0:
+            raise ArgumentError("tol", "a positive number", tol)
+        rule = rule or gauss_legendre(_FIRST_POINTS)
+        while True:
+            qpc = self._integrate(rule, nested, domain, sigmas, like, limit)
+            error = float(qpc.error(on).max())
+            if error <= tol:
+                return qpc
+            rule = {z: r.refine() for z, r in rule.items()} if isinstance(rule, Mapping) else rule.refine()
+            points = max(map(len, rule.values())) if isinstance(rule, Mapping) else len(rule)
+            if points > _MOST_POINTS:
+                raise ArgumentError(
+                    "tol", f"a tolerance that {_MOST_POINTS} points can reach", f"{tol:g} with an error of {error:.2g}",
+                    "allow a larger tolerance, or choose the domain",
+                )  # fmt: skip
+
+
+def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> Circuit:
+    """The circuit that eliminates the latents of ``net`` one after the other (Algorithm A.1).
+
+    Args:
+        net: The network.
+        order: The latents in the order of elimination, any order; by default one that keeps intermediate functions
+            small. ``net.children_first`` gives every integral unit one conditional density, as in the paper.
+        prune: Leave out barren latents, those without an observed descendant.
+    """
+    circuit = build.from_bayesnet(net, order, prune)
+    return Circuit(circuit.root, circuit.variables)
+
+
+def from_tree(tree: LatentTree, latent: build.FunctionOf, observed: build.FunctionOf) -> Circuit:
+    """The circuit of a latent tree: one integral unit a latent, over its inputs and its children's integrals.
+
+    Args:
+        tree: The tree. Latent ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
+        latent: ``latent(i, parent)`` gives the density of latent ``i`` given the latent called ``parent`` (None at
+            the root).
+        observed: ``observed(j, parent)`` gives the density of variable ``j`` given its latent.
+    """
+    circuit = build.from_tree(tree, latent, observed)
+    return Circuit(circuit.root, circuit.variables)

@@ -1,0 +1,120 @@
+"""Adaptive quadrature: grids refined for each data point.
+
+Every latent's interval is cut into panels with a Gauss–Legendre rule each. The flows of a data point give the
+integrand along each latent with all others integrated out; where its Legendre coefficients on a panel do not decay,
+the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.polynomial import legendre
+from numpy.typing import NDArray
+from torch import Tensor
+
+from picirc.compile.materialise import assemble, make_axes
+from picirc.compile.static import place, rules_of
+from picirc.errors import ArgumentError
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import Grid, gauss_legendre
+from picirc.symbolic.circuit import SymbolicCircuit
+
+Edges = dict[str, NDArray[np.float64]]
+
+_POINTS = 8  # on each panel
+_ROUNDS = 40
+_MOST_STATES = 2**22  # of the widest function
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Values of the log-likelihood and estimates of their absolute errors, ``(batch,)`` each."""
+
+    value: Tensor
+    error: Tensor
+
+
+def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float) -> Adaptive:
+    """Integrate separately for every data point, to an absolute error of ``tol``."""
+    if not tol > 0:
+        raise ArgumentError("tol", "a positive number", tol)
+    x = torch.as_tensor(x, dtype=torch.float64)
+    start = _first_panels(circuit)
+    _quadrature(circuit, start)._points(x)  # checks the data before the long work
+    results = [_one(circuit, row.unsqueeze(0), tol, start) for row in x]
+    values, errors = zip(*results, strict=True)
+    return Adaptive(torch.tensor(values, dtype=torch.float64), torch.tensor(errors, dtype=torch.float64))
+
+
+def _one(circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges) -> tuple[float, float]:
+    """Value and error estimate for one data point."""
+    value, error = float("nan"), float("inf")
+    for _ in range(_ROUNDS):
+        qpc = _quadrature(circuit, edges)
+        value, rough = _inspect(qpc, x, edges, tol)
+        if any(mask.any() for mask in rough.values()):
+            finer = {z: _halve(edges[z], rough[z]) for z in edges}
+        else:
+            finer = {z: _halve(e, np.ones(len(e) - 1, dtype=bool)) for z, e in edges.items()}
+            if not _fits(circuit, finer):
+                break
+            better = float(_quadrature(circuit, finer).log_prob(x))
+            error = 0.0 if better == value else abs(better - value)
+            value = better
+            if error <= tol:
+                break
+        if not _fits(circuit, finer):
+            break
+        edges = finer
+    return value, max(error, float(np.finfo(np.float64).eps) * abs(value))
+
+
+def _first_panels(circuit: SymbolicCircuit) -> Edges:
+    """Wide intervals, cut into four."""
+    rules = rules_of(circuit, gauss_legendre(2))
+    grids = place(circuit, rules, "marginal", 9.0)
+    edges = {}
+    for z, grid in grids.items():
+        middle, half = grid.points.mean(), grid.weights.sum() / 2
+        edges[z] = middle + half * np.linspace(-1, 1, 5)
+    return edges
+
+
+def _quadrature(circuit: SymbolicCircuit, edges: Edges) -> QPC:
+    rule = gauss_legendre(_POINTS)
+    panels = {z: rule.on(e[:-1], e[1:]) for z, e in edges.items()}
+    grids = {z: Grid(panel.points.ravel(), panel.weights.ravel()) for z, panel in panels.items()}
+    like = torch.zeros((), dtype=torch.float64)
+    return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
+
+
+def _inspect(
+    qpc: QPC, x: Tensor, edges: Edges, tol: float
+) -> tuple[float, dict[str, NDArray[np.bool_]]]:
+    """The log-likelihood on the grid, and for each latent the panels that need halving."""
+    total = sum(len(e) - 1 for e in edges.values())
+    nodes, weights = legendre.leggauss(_POINTS)
+    project = legendre.legvander(nodes, _POINTS - 1).T * weights * (np.arange(_POINTS)[:, None] + 0.5)
+    posterior, values = qpc.posteriors(x)
+    rough = {}
+    for z, e in edges.items():
+        mass = posterior[z][0].numpy().reshape(-1, _POINTS)  # weight times integrand, by panel
+        coefficients = (mass / weights) @ project.T
+        # What the highest coefficients leave unresolved, relative to the whole integral.
+        left = np.abs(coefficients[:, -2:]).sum(1) * 2
+        rough[z] = np.asarray(left > tol / total, dtype=bool)
+        assert len(rough[z]) == len(e) - 1
+    return float(values), rough
+
+
+def _halve(edges: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    middles = (edges[:-1] + edges[1:])[chosen] / 2
+    return np.sort(np.concatenate([edges, middles]))
+
+
+def _fits(circuit: SymbolicCircuit, edges: Edges) -> bool:
+    counts = {z: range(_POINTS * (len(e) - 1)) for z, e in edges.items()}
+    return circuit.cost(counts).largest <= _MOST_STATES

@@ -1,0 +1,47 @@
+"""What goes wrong, in words.
+
+Every mistake of a user raises a ``ValueError`` that names the argument, what was expected, what came, and what
+to do about it.
+"""
+
+from __future__ import annotations
+
+
+class ArgumentError(ValueError):
+    """An argument is not what the function can work with.
+
+    Args:
+        argument: The name of the argument as the user wrote it.
+        expected: What would have been accepted.
+        got: What came instead, in words or as the value itself.
+        remedy: What to do about it.
+
+    Example:
+        >>> raise ArgumentError("std", "a positive number", -1.0, "give the standard deviation, not its log")
+        Traceback (most recent call last):
+            ...
+        picirc.errors.ArgumentError: std: expected a positive number, got -1.0; give the standard deviation,
+        not its log.
+    """
+
+    def __init__(self, argument: str, expected: str, got: object, remedy: str = "") -> None:
+        self.argument = argument
+        came = got if isinstance(got, str) else repr(got)
+        advice = f"; {remedy}" if remedy else ""
+        super().__init__(f"{argument}: expected {expected}, got {came}{advice}.")
+
+
+class StructureError(ValueError):
+    """A circuit lacks the structural property that an operation needs; the message names the offending unit."""
+
+
+class IntractableError(ValueError):
+    """A closed form does not exist; the message names the unit in the way."""
+
+
+class SizeError(ValueError):
+    """A circuit would be too large to materialise; the message gives the size."""
+
+
+class ImpossibleEvidenceError(ValueError):
+    """The evidence has probability zero, so nothing can be conditioned on it; the message names the rows."""

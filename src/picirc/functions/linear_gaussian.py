@@ -1,0 +1,61 @@
+"""The linear-Gaussian conditional density, for latents and for observed variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from picirc.errors import ArgumentError
+
+
+class LinearGaussian:
+    """``p(v | z_1, …, z_k) = N(v; Σ_i a_i z_i + b, σ²)``.
+
+    Args:
+        weights: The coefficient ``a_i`` of each parent, by name.
+        bias: ``b``.
+        std: ``σ``, the standard deviation (not the variance).
+
+    Example:
+        >>> LinearGaussian({"z1": 0.8}, bias=0.1, std=0.5)
+        LinearGaussian(0.8·z1 + 0.1, std=0.5)
+    """
+
+    def __init__(self, weights: Mapping[str, float] | None = None, bias: float = 0.0, std: float = 1.0) -> None:
+        self.weights = {name: _finite("weights", a) for name, a in (weights or {}).items()}
+        self.bias = _finite("bias", bias)
+        self.std = _finite("std", std)
+        if self.std <= 0:
+            raise ArgumentError("std", "a positive number", std, "it is the standard deviation of the noise")
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The latents with a coefficient."""
+        return tuple(self.weights)
+
+    def mean(self, *parents: Tensor) -> Tensor | float:
+        """``Σ_i a_i z_i + b``; the parents broadcast against each other."""
+        total: Tensor | float = self.bias
+        for a, z in zip(self.weights.values(), parents, strict=True):
+            total = total + a * z
+        return total
+
+    def log_density(self, value: Tensor, *parents: Tensor) -> Tensor:
+        """``log p(value | parents)``, broadcasting."""
+        standard = (value - self.mean(*parents)) / self.std
+        return -0.5 * standard * standard - math.log(self.std) - 0.5 * math.log(2 * math.pi)
+
+    def __repr__(self) -> str:
+        terms = [f"{a:g}·{name}" for name, a in self.weights.items()]
+        if self.bias or not terms:
+            terms.append(f"{self.bias:g}")
+        return f"LinearGaussian({' + '.join(terms)}, std={self.std:g})"
+
+
+def _finite(argument: str, value: float) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise ArgumentError(argument, "a finite number", value)
+    return number

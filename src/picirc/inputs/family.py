@@ -1,0 +1,229 @@
+"""The interface of the univariate distributions at the bottom of a circuit.
+
+The parameters of a group of variables of one family are one tensor ``(F, K, P)``: F variables (folds), K
+states of the latent above each, P parameters a state. ``F = 1`` with data of more variables means that all of
+them share the parameters; nothing is expanded for that. Data are ``(F, B)``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import MISSING
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from picirc.errors import ArgumentError
+
+
+class Family(ABC):
+    """A family of univariate distributions; an instance is a value without parameters.
+
+    A subclass is a frozen dataclass, so that equal families compare equal and are evaluated together. It must
+    define ``size``, ``constrain``, ``check``, ``log_prob``, ``sample``, ``mean`` and ``variance``. Everything
+    else either works from these or raises ``NotImplementedError`` with the name of the method to add.
+
+    Parameters are always in *valid* form, as ``constrain`` returns them; results have their dtype and device.
+    """
+
+    discrete: ClassVar[bool] = False
+    """Whether the values are integers, so that probabilities are sums and intervals include their ends."""
+
+    neutral: ClassVar[float] = 0.0
+    """A value inside the support that the caller puts where data are missing, before it calls ``log_prob``.
+
+    It only keeps the arithmetic defined. The caller must overwrite the result there with log 1: a missing
+    category must never be read as category 0.
+    """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """P, the number of parameters a state."""
+
+    @abstractmethod
+    def constrain(self, raw: Tensor) -> Tensor:
+        """Map any finite real tensor ``(..., P)`` to valid parameters ``(..., P)``, differentiably."""
+
+    @abstractmethod
+    def check(self, x: Tensor, variable: str | int) -> None:
+        """Raise ``ArgumentError`` if one of the values ``(B,)`` is outside the support; NaN is missing."""
+
+    @abstractmethod
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-density, or log-probability, of every value in every state.
+
+        Args:
+            params: ``(F or 1, K, P)``.
+            x: ``(F, B)``, inside the support and without NaN.
+
+        Returns:
+            ``(F, K, B)``.
+        """
+
+    @abstractmethod
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw one value for each parameter vector: ``(..., P)`` to ``(...)``."""
+
+    @abstractmethod
+    def mean(self, params: Tensor) -> Tensor:
+        """Expectation, ``(..., P)`` to ``(...)``."""
+
+    @abstractmethod
+    def variance(self, params: Tensor) -> Tensor:
+        """Variance, ``(..., P)`` to ``(...)``."""
+
+    def unconstrain(self, params: Tensor) -> Tensor:
+        """Return raw values that ``constrain`` maps to ``params``: where gradient training can start."""
+        raise self._absent("unconstrain(params)", "gradient training from given parameters")
+
+    def cdf(self, params: Tensor, x: Tensor) -> Tensor:
+        """P(X <= x), x of shape ``(F, B)`` with ±inf allowed: ``(F, K, B)``. Gradients are not promised."""
+        raise self._absent("cdf(params, x)", "interval queries")
+
+    def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Log of P(low <= X <= high), both ends included: ``(F, K, B)``. Gradients are not promised.
+
+        An empty interval has log-probability -inf. This default subtracts two values of ``cdf`` and so loses
+        digits far out in the upper tail; families override it where that matters.
+
+        Args:
+            params: ``(F or 1, K, P)``.
+            low: ``(F, B)``, -inf allowed.
+            high: ``(F, B)``, +inf allowed.
+        """
+        below = low.ceil() - 1 if self.discrete else low
+        return (self.cdf(params, high) - self.cdf(params, below)).clamp(min=0).log()
+
+    def mode(self, params: Tensor) -> Tensor:
+        """Return the most probable value, ``(..., P)`` to ``(...)``."""
+        raise self._absent("mode(params)", "max-product decoding")
+
+    def mode_log_prob(self, params: Tensor) -> Tensor:
+        """``log_prob`` at the mode, ``(..., P)`` to ``(...)``."""
+        flat = params.reshape(-1, 1, params.shape[-1])  # every parameter vector a variable with one state
+        return self.log_prob(flat, self.mode(flat)).reshape(params.shape[:-1])
+
+    def inner(self, a: Tensor, b: Tensor) -> Tensor:
+        """∫ p(x) q(x) dx (a sum for discrete families) of all pairs of states.
+
+        Args:
+            a: ``(F or 1, K, P)``.
+            b: ``(F or 1, L, P)``.
+
+        Returns:
+            ``(F or 1, K, L)``.
+        """
+        raise self._absent("inner(a, b)", "inner products of circuits")
+
+    def table(self, params: Tensor) -> Tensor | None:
+        """Log-probabilities ``(..., C)`` of the values 0 … C-1 if the family is finite, else None."""
+        return None
+
+    def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
+        """Sum the statistics that one EM step needs, Σ_b flow · T(x), over the data.
+
+        Results for several batches may be added as long as ``params`` are the same. Shared parameters give
+        statistics summed over the variables.
+
+        Args:
+            params: ``(F or 1, K, P)``, the parameters that the flows were computed with.
+            x: ``(F, B)``, inside the support.
+            flows: ``(F, K, B)``, posterior probability of each state for each row; 0 where ``x`` is missing.
+
+        Returns:
+            ``(F or 1, K, S)``.
+        """
+        raise self._absent("expected_statistics(params, x, flows)", "EM")
+
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Finish the EM step of ``expected_statistics``; a state without weight keeps its parameters.
+
+        For exponential families the result maximises the weighted likelihood; for the others it increases it.
+
+        Args:
+            params: The parameters given to ``expected_statistics``.
+            statistics: ``(F or 1, K, S)``.
+            smoothing: Number of pseudo-observations added to every state: spread evenly over the values of a
+                finite family, placed by the old parameters for the others.
+
+        Returns:
+            New parameters, ``(F or 1, K, P)``.
+        """
+        raise self._absent("from_statistics(params, statistics, smoothing)", "EM")
+
+    def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
+        """Move from ``old`` to ``new`` by ``step`` in [0, 1]: the average of mini-batch EM.
+
+        Where the family has mean parameters they are what is averaged, (1 - step)·old + step·new, which
+        equals averaging statistics of equal weight. With weights n (old) and w (batch) in a state, averaging
+        the raw statistics is the step ``η w / ((1 - η) n + η w)``. This default averages the parameters
+        themselves, which asks for a convex parameter set.
+
+        Args:
+            old: ``(F, K, P)``.
+            new: ``(F, K, P)``.
+            step: A number, or ``(F or 1, K)``.
+        """
+        weight = torch.as_tensor(step, dtype=old.dtype, device=old.device)
+        return torch.lerp(old, new, weight.unsqueeze(-1))
+
+    def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
+        """Random parameters to start learning from, ``(F, K, P)``; this default does not look at the data.
+
+        Args:
+            x: ``(F, B)``; NaN is missing.
+            states: K.
+            generator: Source of randomness, on the device of ``x``.
+        """
+        dtype = x.dtype if x.is_floating_point() else torch.float32
+        shape = (x.shape[0], states, self.size)
+        return self.constrain(torch.randn(shape, generator=generator, dtype=dtype, device=x.device))
+
+    def __repr__(self) -> str:
+        parts = []
+        for field in getattr(self, "__dataclass_fields__", {}).values():
+            value = getattr(self, field.name)
+            if field.default is MISSING:
+                parts.append(repr(value))
+            elif value != field.default:
+                parts.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _absent(self, method: str, purpose: str) -> NotImplementedError:
+        name = type(self).__name__
+        return NotImplementedError(f"{name} cannot be used for {purpose}: add the method {method} to it.")
+
+
+def require_support(x: Tensor, valid: Tensor, variable: str | int, expected: str, remedy: str = "") -> None:
+    """Raise ``ArgumentError`` for the first observed value that is not valid; NaN counts as missing.
+
+    Args:
+        x: ``(B,)``, the values of one variable.
+        valid: ``(B,)``, whether each is inside the support.
+        variable: How the user knows the variable.
+        expected: The support, in words.
+        remedy: What to do about it.
+    """
+    wrong = (~valid & ~x.isnan()).nonzero()
+    if len(wrong):
+        row = int(wrong[0, 0])
+        raise ArgumentError(f"variable {variable}", expected, f"{x[row].item()} in row {row}", remedy)
+
+
+def require_integer(argument: str, value: int) -> int:
+    """Return ``value`` as a plain positive int, or raise ``ArgumentError``."""
+    try:
+        number = -1 if isinstance(value, bool) else value.__index__()
+    except (AttributeError, TypeError):
+        number = -1
+    if number < 1:
+        raise ArgumentError(argument, "a positive integer", value)
+    return number
+
+
+def require_above(argument: str, value: float, bound: float) -> None:
+    """Raise ``ArgumentError`` unless ``bound < value < inf``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not bound < value < float("inf"):
+        raise ArgumentError(argument, f"a finite number above {bound}", value)

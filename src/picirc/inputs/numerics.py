@@ -1,0 +1,74 @@
+"""Small numerical tools that several families share."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+
+def bounded(raw: Tensor, limit: float) -> Tensor:
+    """Clamp to ±limit: far enough out not to matter, near enough for sums of such numbers to stay finite."""
+    return raw.clamp(-limit, limit)
+
+
+def positive(raw: Tensor, floor: float) -> Tensor:
+    """``softplus(raw) + floor``: a positive number bounded away from zero."""
+    return nnf.softplus(raw) + floor
+
+
+def inverse_positive(value: Tensor, floor: float) -> Tensor:
+    """Undo ``positive``; a value at the floor, which no raw number reaches, is taken 1e-6 above it."""
+    excess = (value - floor).clamp(min=1e-6)
+    return excess + torch.log(-torch.expm1(-excess))
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """log(1 - exp(x)) for x <= 0, accurate at both ends."""
+    return torch.where(x > -math.log(2), torch.log(-torch.expm1(x)), torch.log1p(-torch.exp(x)))
+
+
+def log_difference(larger: Tensor, smaller: Tensor) -> Tensor:
+    """log(exp(larger) - exp(smaller)); -inf where that is not positive."""
+    difference = larger + log1mexp((smaller - larger).clamp(max=0))
+    return torch.where(smaller < larger, difference, -torch.inf)
+
+
+def log_mix(old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
+    """log((1 - step) exp(old) + step exp(new)); ``step`` is a number or lacks the last axis."""
+    weight = torch.as_tensor(step, dtype=old.dtype, device=old.device).unsqueeze(-1)
+    return torch.logaddexp(old + torch.log1p(-weight), new + torch.log(weight))
+
+
+def pooled(statistics: Tensor, params: Tensor) -> Tensor:
+    """Sum statistics ``(F, K, S)`` over the variables if these share their parameters."""
+    return statistics.sum(0, keepdim=True) if params.shape[0] == 1 else statistics
+
+
+def as_float(x: Tensor) -> Tensor:
+    """``x`` if it is of a floating dtype, else ``x`` in float32."""
+    return x if x.is_floating_point() else x.to(torch.float32)
+
+
+def observed_values(x: Tensor, states: int, generator: torch.Generator) -> Tensor:
+    """Draw K observed values from each row of x, ``(F, B)`` to ``(F, K)``; 0 if all are missing."""
+    ordered = nnf.pad(x, (0, 1), value=torch.nan).sort(-1).values  # NaN sorts last, and no row is empty
+    count = (~ordered.isnan()).sum(-1, keepdim=True)  # (F, 1)
+    u = torch.rand((x.shape[0], states), generator=generator, dtype=torch.float64, device=x.device)
+    index = (u * count).long().clamp(max=ordered.shape[-1] - 1)
+    return ordered.gather(-1, index).nan_to_num(0.0)  # (F, K)
+
+
+def observed_mean(x: Tensor, default: float) -> Tensor:
+    """Mean of the observed values of each row, ``(F, 1)``; ``default`` where nothing is observed."""
+    return x.nanmean(-1, keepdim=True).nan_to_num(default)
+
+
+def observed_std(x: Tensor) -> Tensor:
+    """Standard deviation of each row, ``(F, 1)``; 1 where the values do not vary or are all missing."""
+    mean = observed_mean(x, 0.0)
+    std = (x - mean).square().nanmean(-1, keepdim=True).sqrt()
+    rounding = 32 * torch.finfo(x.dtype).eps * mean.abs()  # what a constant row may seem to deviate
+    return torch.where(std > rounding, std, 1.0)

@@ -1,0 +1,160 @@
+"""What is known about a batch of data points, and what it makes of the input distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+
+# Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
+_CHUNK_ELEMENTS = 2**19
+
+
+@dataclass(frozen=True)
+class Points:
+    """Observed values.
+
+    Attributes:
+        values: ``(variables, batch)``; where a value is missing it is NaN.
+        missing: ``(variables, batch)``, or None when nothing is missing.
+    """
+
+    values: Tensor
+    missing: Tensor | None
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+        return self.values.shape[1]
+
+    def part(self, start: int, stop: int) -> Points:
+        """A part of the batch."""
+        missing = None if self.missing is None else self.missing[:, start:stop].contiguous()
+        return Points(self.values[:, start:stop].contiguous(), missing)
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put the log-probabilities of the columns' values into ``out``, ``(fold, states, batch)``; missing is log 1."""
+        x, missing = self._columns(family, columns)
+        table = family.table(params)
+        if table is not None:
+            codes = x.long().unsqueeze(1).expand(-1, table.shape[1], -1)
+            torch.gather(table.expand(len(columns), -1, -1), 2, codes, out=out)
+        else:
+            for part in chunks(out):
+                out[part] = family.log_prob(_fold(params, part), x[part])
+        if missing is not None:
+            out.masked_fill_(missing.unsqueeze(1), 0.0)
+
+    def gradient(self, family: Family, params: Tensor, columns: Tensor, flows: Tensor) -> Tensor:
+        """``Σ flow · d log p / d params`` over the batch, in the shape of ``params``; flows ``(fold, states, batch)``."""
+        x, missing = self._columns(family, columns)
+        if missing is not None:
+            flows = flows.masked_fill(missing.unsqueeze(1), 0.0)
+        total = torch.zeros_like(params)
+        # A table is read by a gather whose derivative is cheap; recomputing it for every chunk would not be.
+        whole = family.table(params) is not None
+        for part in [slice(None)] if whole else chunks(flows):
+            with torch.enable_grad():
+                leaf = _fold(params, part).detach().requires_grad_()
+                values = family.log_prob(leaf, x[part])
+            (found,) = torch.autograd.grad(values, leaf, flows[part])
+            _fold(total, part).add_(found)
+        return total
+
+    def _columns(self, family: Family, columns: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The values of some columns with something harmless where they are missing, and where that is."""
+        x = self.values.index_select(0, columns)
+        if self.missing is None:
+            return x, None
+        missing = self.missing.index_select(0, columns)
+        return x.masked_fill_(missing, family.neutral), missing
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Values known to lie in intervals.
+
+    Attributes:
+        low: ``(variables, batch)``, −inf where there is no lower bound.
+        high: ``(variables, batch)``, +inf where there is no upper bound.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+        return self.low.shape[1]
+
+    def part(self, start: int, stop: int) -> Intervals:
+        """A part of the batch."""
+        return Intervals(self.low[:, start:stop].contiguous(), self.high[:, start:stop].contiguous())
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put the log-probabilities of the intervals into ``out``, ``(fold, states, batch)``."""
+        low, high = self.low.index_select(0, columns), self.high.index_select(0, columns)
+        for part in chunks(out):
+            out[part] = family.log_interval(_fold(params, part), low[part], high[part])
+        unbounded = torch.isneginf(low) & torch.isposinf(high)
+        out.masked_fill_(unbounded.unsqueeze(1), 0.0)
+
+
+Evidence = Points | Intervals
+
+
+def chunks(values: Tensor) -> list[slice]:
+    """Slices of the first axis that hold a moderate number of elements each."""
+    fold, elements = values.shape[0], max(1, values.numel())
+    size = max(1, _CHUNK_ELEMENTS * fold // elements)
+    return [slice(start, min(start + size, fold)) for start in range(0, fold, size)]
+
+
+def _fold(params: Tensor, part: slice) -> Tensor:
+    """The parameters of some variables; shared ones serve all."""
+    return params if params.shape[0] == 1 else params[part]
+
+
+def as_points(
+    x: Tensor, mask: Tensor | None, families: Sequence[Family], names: Sequence[str], like: Tensor
+) -> Points:
+    """Check data from a user, ``(batch, variables)``, and bring them into the layout of the program.
+
+    Args:
+        x: The data; NaN is missing.
+        mask: True where a value is missing, in addition.
+        families: The family of each variable.
+        names: What the user calls the variables.
+        like: A tensor of the program's dtype and device.
+    """
+    x = torch.as_tensor(x)
+    if x.ndim != 2 or x.shape[1] != len(families):
+        expected = f"a tensor (batch, {len(families)}), one column per variable"
+        raise ArgumentError("x", expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
+    if len(x) == 0:
+        raise ArgumentError("x", "at least one data point", "an empty batch")
+    if x.is_complex():
+        raise ArgumentError("x", "real numbers", str(x.dtype))
+    values = x.to(device=like.device, dtype=like.dtype).T.contiguous()
+    missing = _missing(values, mask)
+    if mask is not None and missing is not None:
+        values = values.masked_fill(missing, torch.nan)
+    for family, name, column in zip(families, names, values, strict=True):
+        family.check(column, name)
+    return Points(values, missing)
+
+
+def _missing(values: Tensor, mask: Tensor | None) -> Tensor | None:
+    missing = values.isnan()
+    if mask is not None:
+        mask = torch.as_tensor(mask, device=values.device)
+        if mask.dtype != torch.bool or mask.T.shape != values.shape:
+            expected = f"a boolean tensor of x's shape {tuple(values.T.shape)}, True where a value is missing"
+            raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
+        missing |= mask.T
+    return missing if bool(missing.any()) else None

@@ -1,0 +1,135 @@
+"""The input layer: the bottom of the program, where data meet distributions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from picirc.inputs import Family
+from picirc.qpc.evidence import Evidence, Points
+from picirc.qpc.layers import gather_back, spread
+from picirc.qpc.program import Program
+from picirc.qpc.steps import Kinds, Rows
+
+
+@dataclass(frozen=True)
+class InputGroup:
+    """Input distributions of one family that are evaluated together.
+
+    Attributes:
+        family: Their family.
+        params: Which of the input parameter tensors ``(fold or 1, states, P)`` is theirs.
+        columns: The column of the data for each of them.
+        pool: The pool that they are multiplied into.
+        rows: The rows there.
+        kinds: The axes that the parameters are tabulated over.
+        axes: Their positions among the axes of the rows; None when they are the same.
+        selection: The rows of the parameters that they use; None for all of them in order, or one shared by all.
+    """
+
+    family: Family
+    params: int
+    columns: Rows
+    pool: int
+    rows: Rows
+    kinds: Kinds
+    axes: tuple[int, ...] | None = None
+    selection: Rows | None = None
+
+
+class InputLayer:
+    """All input groups of a program.
+
+    Args:
+        groups: The groups. Those that come first write their rows, the others are multiplied in.
+        program: The program whose rows are filled.
+    """
+
+    def __init__(self, groups: Sequence[InputGroup], program: Program) -> None:
+        self.groups = tuple(groups)
+        self._program = program
+        pools = program.schedule.pools
+        written = [np.zeros(pool.rows, dtype=bool) for pool in pools]
+        self._writes = [_claims(group, written) for group in groups]
+        self._blank: list[Rows] = [np.flatnonzero(~rows) for rows in written]
+
+    def fill(self, rows: list[Tensor], evidence: Evidence, params: Sequence[Tensor]) -> None:
+        """Write the log-values of the inputs into all rows; rows without inputs become log 1."""
+        for pool, blank in zip(rows, self._blank, strict=True):
+            if len(blank) == pool.shape[0]:
+                pool.zero_()
+            elif len(blank):
+                pool.index_fill_(0, self._program.index(blank, pool.device), 0.0)
+        for group, writes in zip(self.groups, self._writes, strict=True):
+            self._fill_group(rows[group.pool], group, evidence, params[group.params], writes)
+
+    def gradients(self, flows: Sequence[Tensor], evidence: Points, params: Sequence[Tensor]) -> list[Tensor]:
+        """The derivative of the root's log-value with respect to each parameter tensor, weighted by the flows."""
+        totals = [torch.zeros_like(p) for p in params]
+        for group in self.groups:
+            chosen = self.select(group, params[group.params])
+            flow = self.flows(group, flows)
+            columns = self._program.index(group.columns, flow.device)
+            found = evidence.gradient(group.family, chosen, columns, flow)
+            if group.selection is None:
+                totals[group.params] += found
+            else:
+                totals[group.params].index_add_(0, self._program.index(group.selection, flow.device), found)
+        return totals
+
+    def flows(self, group: InputGroup, flows: Sequence[Tensor]) -> Tensor:
+        """The flows that reach a group's distributions, ``(fold, states, batch)``."""
+        pool = flows[group.pool]
+        start, stop = _span(group.rows)
+        flow = pool[start:stop] if stop else pool.index_select(0, self._program.index(group.rows, pool.device))
+        if group.axes is None:
+            return flow
+        shape = self._program.sizes(group.kinds)
+        return gather_back(flow, group.axes, shape, self._program.shapes[group.pool])
+
+    def select(self, group: InputGroup, params: Tensor) -> Tensor:
+        """The parameters of a group's distributions, ``(fold or 1, states, P)``."""
+        if group.selection is None:
+            return params
+        return params.index_select(0, self._program.index(group.selection, params.device))
+
+    def _fill_group(
+        self, pool: Tensor, group: InputGroup, evidence: Evidence, params: Tensor, writes: bool
+    ) -> None:
+        params = self.select(group, params)
+        columns = self._program.index(group.columns, pool.device)
+        start, stop = _span(group.rows)
+        if writes and stop:
+            evidence.write(group.family, params, columns, pool[start:stop])
+            return
+        rows = self._program.index(group.rows, pool.device)
+        values = pool.new_empty(len(rows), params.shape[1], pool.shape[-1])
+        evidence.write(group.family, params, columns, values)
+        if writes:
+            pool.index_copy_(0, rows, values)
+        elif group.axes is None:
+            pool.index_add_(0, rows, values)
+        else:
+            target = self._program.shapes[group.pool]
+            wide = spread(values, group.axes, self._program.sizes(group.kinds), target)
+            pool.index_add_(0, rows, wide.reshape(len(rows), *pool.shape[1:]))
+
+
+def _claims(group: InputGroup, written: list[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]) -> bool:
+    """Whether a group is the first at all of its rows and covers all of their states."""
+    rows = group.rows
+    alone = not written[group.pool][rows].any() and len(np.unique(rows)) == len(rows)
+    if group.axes is None and alone:
+        written[group.pool][rows] = True
+        return True
+    return False
+
+
+def _span(rows: Rows) -> tuple[int, int]:
+    """Start and stop when the rows are consecutive, else (0, 0)."""
+    consecutive = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    return (int(rows[0]), int(rows[-1]) + 1) if consecutive else (0, 0)

@@ -1,0 +1,115 @@
+"""The arithmetic of single steps, each with its hand-written reverse.
+
+Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are ``(fold, o, z)`` matrices, one a row (or a stack of them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def scale_rows(rows: Tensor) -> Tensor:
+    """Exponentiate log-values in place after subtracting their maximum over the states, which is returned.
+
+    A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
+    difference from becoming NaN, and the values zero.
+    """
+    top = rows.amax(1, keepdim=True).clamp_(min=torch.finfo(rows.dtype).min)
+    rows.sub_(top).exp_()
+    return top  # (fold, 1, batch)
+
+
+def contract_down(
+    weights: Tensor, rows: Tensor, sums: Tensor, flow: Tensor, scratch: Tensor, gradient: Tensor | None
+) -> None:
+    """Reverse of ``sums = weights @ rows``: turn rows into their flows in place.
+
+    The flow of ``log(sums)`` divided by the sums goes back through the product; the flow of a row's log-value is its
+    value times what arrives. Where a sum is zero its flow is zero too, and the quotient is set to zero.
+
+    Args:
+        weights: ``(fold, o, z)``.
+        rows: ``(fold, z, batch)``, scaled values; overwritten with flows.
+        sums: ``(fold, o, batch)``.
+        flow: ``(fold, o, batch)``, the flow of the log-sums; overwritten.
+        scratch: ``(fold, z, batch)``.
+        gradient: ``(fold, o, z)``, to which the derivative with respect to the weights is added.
+    """
+    flow.div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
+    if gradient is not None:
+        gradient.baddbmm_(flow, rows.transpose(1, 2))
+    torch.bmm(weights.transpose(1, 2), flow, out=scratch)
+    rows.mul_(scratch)
+
+
+def mix_up(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """``log Σ_a w_a exp(part_a)`` over the second axis, scaled.
+
+    Args:
+        parts: ``(fold, arity, states, batch)``, log-values.
+        scales: ``(fold, arity, batch)``, what has to be added to them.
+        weights: ``(fold, arity, states or 1)``.
+
+    Returns:
+        The mixtures ``(fold, states, batch)`` and their scales ``(fold, batch)``.
+    """
+    shifted, top, scale = _align(parts, scales)
+    mixed = (shifted.sub_(top.unsqueeze(1)).exp_() * weights.unsqueeze(-1)).sum(1)
+    return mixed.log_().add_(top), scale
+
+
+def mix_down(
+    parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradient: Tensor | None
+) -> Tensor:
+    """Reverse of ``mix_up``: the flows of the parts ``(fold, arity, states, batch)``."""
+    shifted, top, _ = _align(parts, scales)
+    ratio = shifted.sub_(top.unsqueeze(1)).exp_()
+    total = (ratio * weights.unsqueeze(-1)).sum(1).clamp_(min=torch.finfo(ratio.dtype).tiny)
+    ratio.mul_((flow / total).unsqueeze(1))
+    if gradient is not None:
+        summed = ratio.sum(-1)  # (fold, arity, states)
+        gradient.add_(summed if gradient.shape[2] > 1 else summed.sum(2, keepdim=True))
+    return ratio.mul_(weights.unsqueeze(-1))
+
+
+def _align(parts: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Bring the parts to one scale; also their maximum over the arity, finite."""
+    lowest = torch.finfo(parts.dtype).min
+    scale = scales.amax(1).clamp_(min=lowest)
+    shifted = parts + (scales - scale.unsqueeze(1)).to(parts.dtype).unsqueeze(2)
+    return shifted, shifted.amax(1).clamp_(min=lowest), scale
+
+
+def spread(results: Tensor, axes: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Tensor:
+    """View results ``(n, *shape, batch)`` so that they broadcast to ``(n, *target, batch)``.
+
+    Args:
+        results: ``(n, states, batch)``.
+        axes: For each axis of a result its position among the target's axes.
+        shape: The numbers of states of the result's axes.
+        target: Those of the target's axes.
+    """
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    viewed = results.unflatten(1, tuple(shape) or (1,))
+    if not shape:
+        return viewed.view(len(results), *(1 for _ in target), -1).expand(-1, *target, -1)
+    viewed = viewed.permute(0, *(1 + i for i in order), -1)
+    for position in range(len(target)):
+        if position not in axes:
+            viewed = viewed.unsqueeze(1 + position)
+    return viewed.expand(-1, *target, -1)
+
+
+def gather_back(flows: Tensor, axes: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Tensor:
+    """Reverse of ``spread``: sum flows ``(n, states of target, batch)`` back to ``(n, states of results, batch)``."""
+    viewed = flows.unflatten(1, tuple(target) or (1,))
+    missing = [1 + position for position in range(len(target)) if position not in axes]
+    if missing:
+        viewed = viewed.sum(missing)
+    kept = sorted(axes)
+    if shape:
+        viewed = viewed.permute(0, *(1 + kept.index(axis) for axis in axes), -1)
+    return viewed.reshape(len(flows), -1, flows.shape[-1])

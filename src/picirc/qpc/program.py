@@ -1,0 +1,325 @@
+"""The tensor program: two traversals of a folded schedule.
+
+``up`` computes the log-value of the root for a batch. Rows hold log-values while their factors are multiplied in; then
+each is scaled by its maximum, exponentiated in place and contracted with the sum weights, and the logarithm of the
+result is added to the rows above. The maxima travel separately, one number a row and data point, in double precision.
+
+``down`` computes *flows*, the derivatives of the root's log-value with respect to the rows' log-values, in the reverse
+order and in the same buffers. In a tree the flow of a state is its posterior probability given the data point.
+Gradients, expected counts, marginals, latent posteriors and samples are all read off the flows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from picirc.qpc.layers import contract_down, gather_back, mix_down, mix_up, scale_rows, spread
+from picirc.qpc.steps import MixStep, PassStep, Rows, Schedule, Send, SumStep
+from picirc.qpc.workspace import Lease, Workspace
+
+Fill = Callable[[list[Tensor]], None]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The numbers of a circuit.
+
+    Attributes:
+        weights: For each block of sum weights ``(rows, g, o, z)``.
+        mixtures: For each block of mixing weights ``(fold, arity, states or 1)``.
+        inputs: For each group of input distributions ``(fold or 1, states, P)``.
+    """
+
+    weights: tuple[Tensor, ...]
+    mixtures: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the circuit's dtype and device."""
+        return self.inputs[0]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them."""
+        return (*self.weights, *self.mixtures, *self.inputs)
+
+    def detach(self) -> Parameters:
+        """The same numbers, cut off from the graph that made them."""
+        parts = (self.weights, self.mixtures, self.inputs)
+        return Parameters(*(tuple(t.detach() for t in part) for part in parts))
+
+
+@dataclass
+class Trace:
+    """What ``up`` leaves behind for ``down``.
+
+    Attributes:
+        rows: For each pool ``(rows, states, batch)``.
+        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by.
+        sums: For each sum step, by its number, the results ``(fold, states, batch)`` before the logarithm.
+        lease: The buffers that hold them.
+    """
+
+    rows: list[Tensor]
+    scales: list[Tensor]
+    lease: Lease
+    sums: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Flows:
+    """What ``down`` computes.
+
+    Attributes:
+        rows: For each pool the flow of every row, ``(rows, states, batch)``.
+        weights: For each block the derivative with respect to the sum weights, summed over the batch.
+        mixtures: The same for the mixing weights.
+    """
+
+    rows: list[Tensor]
+    weights: list[Tensor]
+    mixtures: list[Tensor]
+
+
+class Program:
+    """A schedule with the numbers of states filled in.
+
+    Args:
+        schedule: The instructions.
+        sizes: The number of states of each kind of axis.
+    """
+
+    def __init__(self, schedule: Schedule, sizes: Mapping[Hashable, int]) -> None:
+        self.schedule = schedule
+        self._sizes = dict(sizes)
+        self.shapes = [self.sizes(pool.kinds) for pool in schedule.pools]
+        self.workspace = Workspace()
+        self._indices: dict[tuple[int, torch.device], Tensor] = {}
+
+    def sizes(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
+        """The numbers of states of some axes."""
+        return tuple(self._sizes[kind] for kind in kinds)
+
+    def dims(self, step: SumStep) -> tuple[int, int, int, int]:
+        """The numbers of states g, o, z, r of a sum step."""
+        g, o, z, r = (
+            math.prod(self.sizes(k)) for k in (step.shared, step.new, step.integrated, step.passed)
+        )
+        return g, o, z, r
+
+    def result_shape(self, step: SumStep) -> tuple[int, ...]:
+        """The state axes of a sum step's results."""
+        return self.sizes(step.shared + step.new + step.passed)
+
+    def elements(self) -> int:
+        """The number of values that a pass keeps for one data point: the rows, and the sums for the way down."""
+        rows = sum(p.rows * math.prod(s) for p, s in zip(self.schedule.pools, self.shapes, strict=True))
+        return rows + sum(self._result_elements(step) for step in self._sum_steps())
+
+    def index(self, rows: Rows, device: torch.device) -> Tensor:
+        """Row numbers as a tensor on the device, made once."""
+        key = (id(rows), device)
+        if key not in self._indices:
+            self._indices[key] = torch.as_tensor(rows, device=device)
+        return self._indices[key]
+
+    def up(self, fill: Fill, parameters: Parameters, batch: int, keep: bool = True) -> Trace:
+        """Compute all rows for a batch.
+
+        Args:
+            fill: Puts the log-values of the inputs into the rows; it must write every row.
+            parameters: The weights.
+            batch: The number of data points.
+            keep: Remember what ``down`` needs.
+        """
+        trace = self._fresh_trace(parameters.like, batch)
+        fill(trace.rows)
+        scratch = trace.lease(self._scratch_elements() * batch)
+        for number, step in enumerate(self.schedule.steps):
+            match step:
+                case SumStep():
+                    self._sum_up(number, step, trace, parameters.weights[step.block], scratch, keep)
+                case MixStep():
+                    self._mix_up(step, trace, parameters.mixtures[step.block])
+                case PassStep():
+                    # Copies, because rows of the same pool are written.
+                    rows, scales = (_slice(pools, step).clone() for pools in (trace.rows, trace.scales))
+                    self._send(step.sends, self.shapes[step.pool], rows, scales, trace)
+        return trace
+
+    def root(self, trace: Trace) -> Tensor:
+        """The log-value of the root, ``(batch,)``, in double precision."""
+        pool, row = self.schedule.root
+        return trace.rows[pool][row, 0] + trace.scales[pool][row]
+
+    def down(self, trace: Trace, parameters: Parameters, flow: Tensor, gradients: bool = True) -> Flows:
+        """Turn the rows of a trace into flows, in place; the trace cannot be used again.
+
+        Args:
+            trace: What ``up`` left behind.
+            parameters: As in ``up``.
+            flow: The flow into the root, ``(batch,)``: ones, or the derivative of a loss.
+            gradients: Compute the derivatives with respect to weights and mixtures too.
+        """
+        pool, row = self.schedule.root
+        trace.rows[pool][row, 0] = flow
+        flows = Flows(
+            trace.rows,
+            [torch.zeros_like(w) for w in parameters.weights] if gradients else [],
+            [torch.zeros_like(w) for w in parameters.mixtures] if gradients else [],
+        )
+        scratch = [trace.lease(self._scratch_elements() * flow.shape[0]) for _ in range(2)]
+        for number, step in reversed(list(enumerate(self.schedule.steps))):
+            match step:
+                case SumStep():
+                    gradient = flows.weights[step.block] if gradients else None
+                    weights = parameters.weights[step.block]
+                    self._sum_down(step, trace, trace.sums[number], weights, gradient, scratch)
+                case MixStep():
+                    gradient = flows.mixtures[step.block] if gradients else None
+                    self._mix_down(step, trace, parameters.mixtures[step.block], gradient)
+                case PassStep():
+                    self._collect(step.sends, self.shapes[step.pool], trace.rows, _slice(trace.rows, step))
+        return flows
+
+    def matrices(self, step: SumStep, weights: Tensor) -> Tensor:
+        """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
+        g, o, z, _ = self.dims(step)
+        fold = step.stop - step.start
+        rows = weights[step.first : step.first + fold * step.edges]
+        return rows.reshape(fold * g, step.edges * o, z)
+
+    def _sum_up(
+        self, number: int, step: SumStep, trace: Trace, weights: Tensor, scratch: Tensor, keep: bool
+    ) -> None:
+        g, o, z, r = self.dims(step)
+        fold, edges = step.stop - step.start, step.edges
+        rows, scales = _slice(trace.rows, step), _slice(trace.scales, step)
+        batch = rows.shape[-1]
+        cells = rows.view(fold * g, z, r * batch)
+        top = scale_rows(cells)
+        logs = _shaped(scratch, fold * g, edges * o, r * batch)
+        sums = trace.lease(fold * g, edges * o, r * batch) if keep else logs
+        torch.bmm(self.matrices(step, weights), cells, out=sums)
+        torch.log(sums, out=logs)
+        if keep:
+            trace.sums[number] = sums
+        if g == r == 1:
+            scales = scales + top.view(fold, batch)
+        else:
+            logs += top  # the maxima differ between the states of a row
+        scales = scales.repeat_interleave(edges, 0)
+        results = logs.view(fold * edges, g * o * r, batch)
+        self._send(step.sends, self.result_shape(step), results, scales, trace)
+
+    def _sum_down(
+        self,
+        step: SumStep,
+        trace: Trace,
+        sums: Tensor,
+        weights: Tensor,
+        gradient: Tensor | None,
+        scratch: Sequence[Tensor],
+    ) -> None:
+        g, o, z, r = self.dims(step)
+        fold, edges = step.stop - step.start, step.edges
+        rows = _slice(trace.rows, step)
+        batch = rows.shape[-1]
+        flow = _shaped(scratch[0], fold * edges, g * o * r, batch)
+        self._collect(step.sends, self.result_shape(step), trace.rows, flow)
+        contract_down(
+            self.matrices(step, weights),
+            rows.view(fold * g, z, r * batch),
+            sums,
+            flow.view(fold * g, edges * o, r * batch),
+            _shaped(scratch[1], fold * g, z, r * batch),
+            None if gradient is None else self.matrices(step, gradient),
+        )
+
+    def _mix_up(self, step: MixStep, trace: Trace, weights: Tensor) -> None:
+        parts, scales = self._parts(step, trace)
+        mixed, scale = mix_up(parts, scales, weights)
+        _slice(trace.rows, step).copy_(mixed)
+        _slice(trace.scales, step).copy_(scale)
+
+    def _mix_down(self, step: MixStep, trace: Trace, weights: Tensor, gradient: Tensor | None) -> None:
+        parts, scales = self._parts(step, trace)
+        flows = mix_down(parts, scales, weights, _slice(trace.rows, step), gradient)
+        sources = self.index(step.sources, flows.device).flatten()
+        trace.rows[step.pool].index_copy_(0, sources, flows.flatten(0, 1))
+
+    def _parts(self, step: MixStep, trace: Trace) -> tuple[Tensor, Tensor]:
+        rows, scales = trace.rows[step.pool], trace.scales[step.pool]
+        sources = self.index(step.sources, rows.device)
+        return rows[sources], scales[sources]
+
+    def _send(
+        self, sends: Sequence[Send], shape: tuple[int, ...], results: Tensor, scales: Tensor, trace: Trace
+    ) -> None:
+        """Multiply results into the rows that use them, which means adding logarithms."""
+        for send in sends:
+            rows = self.index(send.rows, results.device)
+            chosen, scale = results, scales
+            if send.sources is not None:
+                sources = self.index(send.sources, results.device)
+                chosen, scale = results[sources], scales[sources]
+            target = trace.rows[send.pool]
+            if send.axes is None:
+                target.index_add_(0, rows, chosen)
+            else:
+                into = self.shapes[send.pool]
+                viewed = target.unflatten(1, into or (1,))
+                viewed.index_add_(0, rows, spread(chosen, send.axes, shape, into).reshape(-1, *viewed.shape[1:]))
+            trace.scales[send.pool].index_add_(0, rows, scale)
+
+    def _collect(
+        self, sends: Sequence[Send], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor
+    ) -> None:
+        """Reverse of ``_send``: the flow of a result is the sum of the flows of the rows that use it."""
+        for number, send in enumerate(sends):
+            used = self.index(send.rows, out.device)
+            first_of_all = number == 0 and send.sources is None
+            if send.axes is None and first_of_all:
+                torch.index_select(rows[send.pool], 0, used, out=out)
+                continue
+            if number == 0:
+                out.zero_()
+            flows = rows[send.pool].index_select(0, used)
+            if send.axes is not None:
+                flows = gather_back(flows, send.axes, shape, self.shapes[send.pool])
+            if send.sources is None:
+                out += flows
+            else:
+                out.index_add_(0, self.index(send.sources, out.device), flows)
+
+    def _fresh_trace(self, like: Tensor, batch: int) -> Trace:
+        lease = self.workspace.lease(like.dtype, like.device)
+        pools = self.schedule.pools
+        rows = [lease(p.rows, math.prod(shape), batch) for p, shape in zip(pools, self.shapes, strict=True)]
+        scales = [torch.zeros(p.rows, batch, dtype=torch.float64, device=like.device) for p in pools]
+        return Trace(rows, scales, lease)
+
+    def _sum_steps(self) -> list[SumStep]:
+        return [step for step in self.schedule.steps if isinstance(step, SumStep)]
+
+    def _result_elements(self, step: SumStep) -> int:
+        return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
+
+    def _scratch_elements(self) -> int:
+        """The elements of the largest step's rows or results for one data point."""
+        rows = [(s.stop - s.start) * math.prod(self.shapes[s.pool]) for s in self._sum_steps()]
+        return max([1, *rows, *(self._result_elements(s) for s in self._sum_steps())])
+
+
+def _slice(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
+    return pools[step.pool][step.start : step.stop]
+
+
+def _shaped(buffer: Tensor, *shape: int) -> Tensor:
+    return buffer[: math.prod(shape)].view(shape)

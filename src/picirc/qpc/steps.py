@@ -1,0 +1,95 @@
+"""The instructions of the tensor program: plain data, without torch and without symbols.
+
+Rows of one shape live in one pool ``(rows, states, batch)``. The *kind* of an axis stands for its number of states;
+the program looks the number up, so that one schedule serves every rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Kinds = tuple[Hashable, ...]
+Rows = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Rows that are tabulated over axes of the same kinds."""
+
+    kinds: Kinds
+    rows: int
+
+
+@dataclass(frozen=True)
+class Send:
+    """Where the results of a step are multiplied in.
+
+    Attributes:
+        pool: The pool of the destination rows.
+        rows: The destination rows.
+        sources: Which results of the step go there; None for all of them in order.
+        axes: For each axis of a result its position among the destination's axes; None when they are the same.
+    """
+
+    pool: int
+    rows: Rows
+    sources: Rows | None
+    axes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class SumStep:
+    """Integrals: ``out[g, o, r] = Σ_z W[g, o, z] · row[g, z, r]`` for a slice of rows, ``edges`` results a row.
+
+    The letters are the axes that the weights share with the row (g), the new ones of the result (o), the integrated
+    ones (z) and those that pass through (r). In a tree there are only o and z: one state axis each.
+    """
+
+    pool: int
+    start: int
+    stop: int
+    edges: int
+    shared: Kinds
+    new: Kinds
+    integrated: Kinds
+    passed: Kinds
+    block: int  # which block of weights
+    first: int  # and the first row there
+    sends: tuple[Send, ...]
+
+
+@dataclass(frozen=True)
+class MixStep:
+    """Sum units: the rows ``start:stop`` become mixtures of the rows ``sources`` (fold, arity) of the same pool."""
+
+    pool: int
+    start: int
+    stop: int
+    sources: Rows
+    block: int  # which block of mixing weights
+
+
+@dataclass(frozen=True)
+class PassStep:
+    """Mixtures that are multiplied as they are: the rows ``start:stop`` are sent on."""
+
+    pool: int
+    start: int
+    stop: int
+    sends: tuple[Send, ...]
+
+
+Step = SumStep | MixStep | PassStep
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Pools, steps in the order of execution, and the place (pool, row) of the root."""
+
+    pools: tuple[Pool, ...]
+    steps: tuple[Step, ...]
+    root: tuple[int, int]

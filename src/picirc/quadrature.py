@@ -1,0 +1,369 @@
+"""Quadrature rules: points and weights with ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
+
+A `Rule` lives on a reference domain and is a value like a number: it is resized and refined into other rules,
+never changed. Placed on a latent's own domain it becomes a `Grid`: ``rule.on(low, high)`` for an interval,
+``rule.at(mean, std)`` for Gauss–Hermite, whose points follow a normal density. Both take arrays, because
+nested quadrature places one rule at many intervals at once.
+
+``n`` counts points everywhere, never cells. `shifted` is the one random rule: drawn anew at each training
+step, it keeps a model from fitting the points instead of the integral.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.fft import dct
+from scipy.special import roots_hermitenorm, roots_legendre
+
+from picirc.errors import ArgumentError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A rule placed on a latent's domain."""
+
+    points: Array  # (…, N), ascending along the last axis
+    weights: Array  # (…, N)
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How the rules of one kind are made, and which numbers of points they can have."""
+
+    make: Callable[[int], Rule]
+    least: int = 1
+    step: int = 1  # the numbers allowed are least, least + step, …
+    closed: bool = False  # both ends of the domain are points: N points bound N - 1 cells
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rule:
+    """Points and weights on a reference domain: ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
+
+    The functions of this module make the usual rules; a rule of one's own is ``Rule(name, points, weights,
+    domain, order)``. The arrays are copied and made read-only.
+
+    Attributes:
+        name: The name of the rule's kind, such as ``"trapezoidal"``.
+        points: The points zₙ, of shape (N,), ascending, inside the domain.
+        weights: The weights wₙ, of shape (N,).
+        domain: The reference domain, (-1, 1), or (-inf, inf) for Gauss–Hermite.
+        order: The p of the error O(N⁻ᵖ) on smooth integrands; inf where it falls faster than any power.
+
+    Example:
+        >>> rule = trapezoidal(3)
+        >>> rule.points, rule.weights
+        (array([-1.,  0.,  1.]), array([0.5, 1. , 0.5]))
+        >>> rule.on(0, 8).points
+        array([0., 4., 8.])
+    """
+
+    name: str
+    points: Array
+    weights: Array
+    domain: tuple[float, float]
+    order: float
+    family: _Family | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("points", "weights"):
+            array = _finite(name, getattr(self, name))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if self.points.ndim != 1 or len(self.points) == 0 or self.points.shape != self.weights.shape:
+            shapes = f"shapes {self.points.shape} and {self.weights.shape}"
+            raise ArgumentError("points, weights", "two arrays of one shape (N,), N ≥ 1", shapes)
+        low, high = self.domain
+        if not low < high:
+            raise ArgumentError("domain", "(low, high) with low < high", self.domain)
+        if np.any(np.diff(self.points) <= 0) or self.points[0] < low or self.points[-1] > high:
+            raise ArgumentError("points", f"ascending numbers inside {self.domain}", self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        return f"Rule({self.name}, N={len(self)})"
+
+    def on(self, low: ArrayLike, high: ArrayLike) -> Grid:
+        """Place the rule on the interval [low, high] by an affine map.
+
+        The ends are numbers or arrays that broadcast to a shape (…); the grid then has the shape (…, N).
+
+        Example:
+            >>> midpoint(2).on([0, 10], [4, 20]).points
+            array([[ 1. ,  3. ],
+                   [12.5, 17.5]])
+        """
+        start, end = self.domain
+        if not math.isfinite(end - start):
+            remedy = "place it with .at(mean, std), or take a rule on an interval such as gauss_legendre"
+            raise ArgumentError("rule", "a rule on a finite domain", f"{self.name} on {self.domain}", remedy)
+        lows, highs = _column_pair("low", low, "high", high)  # (…, 1)
+        with np.errstate(over="ignore"):
+            length = highs - lows
+        wrong = (length <= 0) | np.isinf(length)
+        if np.any(wrong):
+            first = (float(lows[wrong][0]), float(highs[wrong][0]))
+            raise ArgumentError("low, high", "low < high, a finite distance apart", first)
+        t = (2 * self.points - (start + end)) / (end - start)  # (N,), in [-1, 1]
+        # Rounding may carry an end point out of the interval, where a density need not be defined.
+        points = np.clip(lows + length / 2 + length / 2 * t, lows, highs)  # (…, N)
+        return Grid(points, length / (end - start) * self.weights)
+
+    def at(self, mean: ArrayLike, std: ArrayLike) -> Grid:
+        """Place a Gauss–Hermite rule at a normal density: points mean + std·tₙ, weights std·wₙ.
+
+        Both are numbers or arrays that broadcast to a shape (…); the grid then has the shape (…, N).
+
+        Example:
+            >>> gauss_hermite(3).at(mean=10.0, std=2.0).points.round(4)
+            array([ 6.5359, 10.    , 13.4641])
+        """
+        if self.domain != (-math.inf, math.inf):
+            remedy = "place it with .on(mean - k*std, mean + k*std), k = 3 or more"
+            raise ArgumentError("rule", "a rule on (-inf, inf)", f"{self.name} on {self.domain}", remedy)
+        means, stds = _column_pair("mean", mean, "std", std)  # (…, 1)
+        if np.any(stds <= 0):
+            raise ArgumentError("std", "positive numbers", float(stds[stds <= 0][0]))
+        return Grid(means + stds * self.points, stds * self.weights)
+
+    def resize(self, n: int) -> Rule:
+        """The rule of the same family with n points, or the next larger number that the family allows.
+
+        Example:
+            >>> simpson(3).resize(8)
+            Rule(simpson, N=9)
+        """
+        family = self._own_family()
+        steps = math.ceil(max(_count(n) - family.least, 0) / family.step)
+        return family.make(family.least + steps * family.step)
+
+    def refine(self) -> Rule:
+        """The rule of the same family with twice as many cells: 2N points, or 2N - 1 if both ends are points.
+
+        Example:
+            >>> trapezoidal(5).refine(), midpoint(5).refine()
+            (Rule(trapezoidal, N=9), Rule(midpoint, N=10))
+        """
+        return self.resize(2 * len(self) - self._own_family().closed)
+
+    def _own_family(self) -> _Family:
+        if self.family is None:
+            remedy = "make the other size by hand too"
+            raise ArgumentError("rule", "a rule of a known family", f"{self.name}, made by hand", remedy)
+        return self.family
+
+
+@dataclass(frozen=True, repr=False)
+class RandomRule:
+    """N equal cells on [-1, 1] with one point each, all at the same random fraction of their cell.
+
+    With a shift uniform in [0, 1) the drawn rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The
+    value holds no generator: whoever trains draws the shift and passes it on.
+    """
+
+    n: int  # the number of points N
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", _count(self.n))
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __repr__(self) -> str:
+        return f"RandomRule(shifted, N={self.n})"
+
+    def draw(self, shift: float) -> Rule:
+        """The rule with points zₖ = -1 + (k + shift)·h and weights h = 2/N, for a shift in [0, 1)."""
+        fraction = _finite("shift", shift)
+        if fraction.ndim or not 0 <= fraction < 1:
+            raise ArgumentError("shift", "one number in [0, 1)", shift, "give a fraction of a cell")
+        return _cells(self.n, float(fraction))
+
+    @property
+    def rule(self) -> Rule:
+        """The rule in the middle of the possible ones, ``draw(0.5)``: the midpoint rule."""
+        return self.draw(0.5)
+
+    def resize(self, n: int) -> RandomRule:
+        """The random rule with n points."""
+        return RandomRule(n)
+
+
+def midpoint(n: int) -> Rule:
+    """The midpoint rule, order 2: n cells of width h = 2/n, ∫ f ≈ h Σₖ f(-1 + (k + ½)h).
+
+    Example:
+        >>> midpoint(4).points
+        array([-0.75, -0.25,  0.25,  0.75])
+    """
+    return _cells(_count(n), 0.5)
+
+
+def trapezoidal(n: int) -> Rule:
+    """The trapezoidal rule, order 2: with h = 2/(n - 1), ∫ f ≈ h (½f₀ + f₁ + … + fₙ₋₂ + ½fₙ₋₁); n ≥ 2.
+
+    Example:
+        >>> trapezoidal(5).weights
+        array([0.25, 0.5 , 0.5 , 0.5 , 0.25])
+    """
+    n = _count(n, least=2)
+    weights = np.full(n, 2 / (n - 1))
+    weights[[0, -1]] /= 2
+    family = _Family(trapezoidal, least=2, closed=True)
+    return Rule("trapezoidal", _equidistant(n), weights, (-1.0, 1.0), 2.0, family)
+
+
+def simpson(n: int) -> Rule:
+    """Simpson's rule, order 4: with h = 2/(n - 1), ∫ f ≈ h/3 (f₀ + 4f₁ + 2f₂ + 4f₃ + … + fₙ₋₁); odd n ≥ 3.
+
+    Example:
+        >>> (simpson(5).weights * 6).round(10)
+        array([1., 4., 2., 4., 1.])
+    """
+    n = _count(n, least=3)
+    if n % 2 == 0:
+        raise ArgumentError("n", "an odd number of points", n, f"take simpson({n + 1})")
+    weights = np.full(n, 2.0)
+    weights[1::2] = 4.0
+    weights[[0, -1]] = 1.0
+    family = _Family(simpson, least=3, step=2, closed=True)
+    return Rule("simpson", _equidistant(n), weights * (2 / (3 * (n - 1))), (-1.0, 1.0), 4.0, family)
+
+
+def gauss_legendre(n: int) -> Rule:
+    """The Gauss–Legendre rule, of spectral order: exact for polynomials of degree ≤ 2n - 1.
+
+    The points are the zeros of the Legendre polynomial Pₙ, the weights wₖ = 2 / ((1 - zₖ²) Pₙ'(zₖ)²).
+
+    Example:
+        >>> rule = gauss_legendre(2)
+        >>> rule.points.round(4), rule.weights.round(4)
+        (array([-0.5774,  0.5774]), array([1., 1.]))
+    """
+    points, weights = roots_legendre(_count(n))
+    return Rule("gauss_legendre", points, weights, (-1.0, 1.0), math.inf, _Family(gauss_legendre))
+
+
+def clenshaw_curtis(n: int) -> Rule:
+    """The Clenshaw–Curtis rule, of spectral order: exact for polynomials of degree ≤ n - 1; n ≥ 2.
+
+    The points are the extrema zₖ = -cos(πk / (n - 1)) of a Chebyshev polynomial, and the rule integrates the
+    polynomial through them: with mⱼ = ∫ Tⱼ = 2 / (1 - j²) for even j and 0 for odd j, wₖ is the cosine
+    transform of m over n - 1, halved at both ends. The points of a rule are among those of its refinement.
+
+    Example:
+        >>> rule = clenshaw_curtis(5)
+        >>> rule.points.round(4)
+        array([-1.    , -0.7071,  0.    ,  0.7071,  1.    ])
+        >>> (rule.weights * 15).round(10)
+        array([ 1.,  8., 12.,  8.,  1.])
+    """
+    n = _count(n, least=2)
+    moments = np.zeros(n)
+    moments[::2] = 2 / (1 - np.arange(0.0, n, 2) ** 2)
+    weights = dct(moments, type=1) / (n - 1)
+    weights[[0, -1]] /= 2
+    points = np.sin(np.pi / 2 * _equidistant(n))  # the same points as by the cosine, and exactly symmetric
+    family = _Family(clenshaw_curtis, least=2, closed=True)
+    return Rule("clenshaw_curtis", points, weights, (-1.0, 1.0), math.inf, family)
+
+
+def gauss_hermite(n: int) -> Rule:
+    """The Gauss–Hermite rule, of spectral order: exact for φ(z) times polynomials of degree ≤ 2n - 1.
+
+    It integrates over the real line with respect to dz like every other rule, so the integrand contains the
+    density: ∫ f(z) dz ≈ Σₖ wₖ f(tₖ), where tₖ are the zeros of the Hermite polynomial Heₙ. With φ the
+    standard normal density and ωₖ the weights of the expectation under it, wₖ = ωₖ / φ(tₖ), that is
+    1 / Σ_{j<n} ψⱼ(tₖ)² in terms of the Hermite functions ψⱼ = Heⱼ √(φ / j!). Place it with `Rule.at`.
+
+    Example:
+        >>> grid = gauss_hermite(5).at(mean=3.0, std=2.0)
+        >>> density = np.exp(-(((grid.points - 3) / 2) ** 2) / 2) / np.sqrt(8 * np.pi)
+        >>> float(np.sum(grid.weights * density * grid.points**2).round(10))  # mean² + std²
+        13.0
+    """
+    points, _ = roots_hermitenorm(_count(n))  # its weights underflow where n is large
+    weights = np.exp(-_log_hermite_sum(points))
+    return Rule("gauss_hermite", points, weights, (-math.inf, math.inf), math.inf, _Family(gauss_hermite))
+
+
+def shifted(n: int) -> RandomRule:
+    """The randomly shifted rule: n cells of width h = 2/n, ∫ f ≈ h Σₖ f(-1 + (k + shift)h).
+
+    Of order 1 for a single shift, and exact on average over all shifts.
+
+    Example:
+        >>> shifted(4).draw(0.25).points
+        array([-0.875, -0.375,  0.125,  0.625])
+        >>> shifted(4).rule
+        Rule(midpoint, N=4)
+    """
+    return RandomRule(n)
+
+
+def _cells(n: int, shift: float) -> Rule:
+    """One point at the same fraction of each of n equal cells: the midpoint rule and its shifted kin."""
+    points = (2 * (np.arange(n) + shift) - n) / n
+    name, order = ("midpoint", 2.0) if shift == 0.5 else ("shifted", 1.0)
+    return Rule(name, points, np.full(n, 2 / n), (-1.0, 1.0), order, _Family(partial(_cells, shift=shift)))
+
+
+def _equidistant(n: int) -> Array:
+    """N points from -1 to 1, both included; unlike ``linspace`` exactly symmetric."""
+    return np.arange(1.0 - n, n, 2) / (n - 1)
+
+
+def _log_hermite_sum(t: Array) -> Array:
+    """Log of Σ_{j<N} ψⱼ(t)² at the N zeros t of He_N, from the recurrence of pⱼ = Heⱼ / √j!.
+
+    The sum is stationary at the zeros, so to first order their rounding errors do not reach the weights.
+    Powers of two are taken out of the polynomials as they grow, and the normal density joins in log space.
+    """
+    previous, current, total = np.zeros_like(t), np.ones_like(t), np.ones_like(t)
+    exponent = np.zeros_like(t)
+    for j in range(1, len(t)):
+        previous, current = current, (t * current - math.sqrt(j - 1) * previous) / math.sqrt(j)
+        total += current**2
+        large = total > 2.0**400
+        factor = np.where(large, 2.0**-200, 1.0)
+        previous, current, total = previous * factor, current * factor, total * factor**2
+        exponent += 400.0 * large
+    return np.log(total) + exponent * math.log(2) - t**2 / 2 - math.log(2 * math.pi) / 2
+
+
+def _count(n: int, least: int = 1) -> int:
+    """The number of points as a plain int, checked."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+        raise ArgumentError("n", f"an integer number of points, at least {least}", n)
+    return int(n)
+
+
+def _finite(name: str, value: ArrayLike) -> Array:
+    """The value as a new array of finite real numbers, checked."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        raise ArgumentError(name, "real numbers", value)
+    if not np.all(np.isfinite(array)):
+        raise ArgumentError(name, "finite numbers", float(array[~np.isfinite(array)][0]))
+    return array.astype(np.float64)
+
+
+def _column_pair(one: str, first: ArrayLike, two: str, second: ArrayLike) -> tuple[Array, Array]:
+    """Two arguments in their common shape, with a last axis of length 1 to meet the N points."""
+    a, b = _finite(one, first), _finite(two, second)
+    try:
+        a, b = np.broadcast_arrays(a, b)
+    except ValueError:
+        shapes = f"shapes {a.shape} and {b.shape}"
+        raise ArgumentError(f"{one}, {two}", "shapes that broadcast", shapes) from None
+    return a[..., None], b[..., None]

@@ -1,0 +1,23 @@
+"""Who depends on whom: latent trees and region graphs, written by hand or learned from data."""
+
+from picirc.structure.chow_liu import chow_liu, hidden_chow_liu, maximum_spanning_tree
+from picirc.structure.dag import topological_order
+from picirc.structure.information import mutual_information
+from picirc.structure.regions import RegionGraph, chain_regions, quad_graph, quad_tree, random_regions
+from picirc.structure.trees import LatentTree, chain, random_tree
+
+__all__ = [
+    "LatentTree",
+    "RegionGraph",
+    "chain",
+    "chain_regions",
+    "chow_liu",
+    "hidden_chow_liu",
+    "maximum_spanning_tree",
+    "mutual_information",
+    "quad_graph",
+    "quad_tree",
+    "random_regions",
+    "random_tree",
+    "topological_order",
+]

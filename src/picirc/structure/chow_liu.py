@@ -1,0 +1,101 @@
+"""Chow–Liu trees: the tree of dependencies that keeps the most mutual information."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from picirc.errors import ArgumentError
+from picirc.structure.columns import Columns
+from picirc.structure.information import mutual_information
+from picirc.structure.trees import LatentTree
+
+# Mutual information is a sum of many terms, whose order may depend on the machine; differences this small are
+# ties.
+TIE_DECIMALS = 10
+
+
+def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
+    """Return the edges of a tree over all nodes whose weights have the largest sum.
+
+    Weights that agree to ten decimals are ties, of which the pair that comes first in ascending order wins.
+
+    Args:
+        weights: A symmetric (node, node) matrix of finite numbers; the diagonal does not matter.
+
+    Returns:
+        The edges (i, j) with i < j in ascending order.
+
+    Example:
+        >>> maximum_spanning_tree([[0, 3, 1], [3, 0, 2], [1, 2, 0]])
+        [(0, 1), (1, 2)]
+    """
+    matrix = np.asarray(weights, np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        raise ArgumentError("weights", "a square matrix", f"shape {matrix.shape}")
+    if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
+        raise ArgumentError("weights", "a symmetric matrix of finite numbers", "another one")
+    left, right = np.triu_indices(len(matrix), k=1)
+    by_weight = np.argsort(-np.round(matrix[left, right], TIE_DECIMALS), kind="stable")
+    # Ranks instead of weights: no zeros, which would read as absent edges, and no ties left to the library.
+    ranks = np.empty(len(by_weight))
+    ranks[by_weight] = np.arange(1, len(by_weight) + 1)
+    tree = minimum_spanning_tree(sparse.coo_array((ranks, (left, right)), shape=matrix.shape)).tocoo()
+    return sorted((int(min(i, j)), int(max(i, j))) for i, j in zip(tree.row, tree.col, strict=True))
+
+
+def chow_liu(
+    X: npt.ArrayLike,
+    columns: Columns = "auto",
+    *,
+    bins: int = 8,
+    smoothing: float = 1.0,
+    chunk: int = 2**23,
+) -> list[tuple[int, int]]:
+    """Return the edges of the Chow–Liu tree, the maximum spanning tree of the mutual information.
+
+    Of all distributions that factorise along a tree it is the one nearest to the data. The arguments are
+    those of :func:`mutual_information`, the edges those of :func:`maximum_spanning_tree`.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.cumsum(rng.normal(size=(1000, 4)), axis=1)  # a random walk: each column follows the one
+        before >>> chow_liu(X) [(0, 1), (1, 2), (2, 3)]
+    """
+    return maximum_spanning_tree(mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk))
+
+
+def hidden_chow_liu(
+    X: npt.ArrayLike,
+    columns: Columns = "auto",
+    *,
+    bins: int = 8,
+    smoothing: float = 1.0,
+    root: int | Literal["centre"] = "centre",
+    chunk: int = 2**23,
+) -> LatentTree:
+    """Return the tree in which the latents depend on each other as the columns do in the Chow–Liu tree.
+
+    Every column becomes a variable that hangs on a latent of its own.
+
+    Args:
+        X: The table, (rows, columns), NaN where a value is missing.
+        columns: ``"auto"``, or the kinds of the columns.
+        bins: The largest number of levels of an ordinal column.
+        smoothing: Rows added to every cell of every table of counts.
+        root: The variable on top, or ``"centre"`` for the tree's centre, which makes it shallow.
+        chunk: The number of table cells that are in memory at once.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> hidden_chow_liu(np.cumsum(rng.normal(size=(1000, 5)), axis=1)).parents
+        (1, 2, -1, 2, 3)
+    """
+    if isinstance(root, str) and root != "centre":
+        raise ArgumentError("root", "'centre' or the index of a column", root)
+    edges = chow_liu(X, columns, bins=bins, smoothing=smoothing, chunk=chunk)
+    return LatentTree.from_edges(edges, None if root == "centre" else root)

@@ -1,0 +1,247 @@
+"""Mutual information between all pairs of columns of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.special import xlogy
+
+from picirc.errors import ArgumentError
+from picirc.structure.checks import whole_number
+from picirc.structure.columns import Columns, Kind, Levels, Values, column_kinds, levels, read_table
+
+Matrix = npt.NDArray[np.float64]
+
+# Below this share of non-zeros a product of sparse matrices is faster than one of dense ones (measured).
+SPARSE_DENSITY = 1 / 25
+
+
+def mutual_information(
+    X: npt.ArrayLike,
+    columns: Columns = "auto",
+    *,
+    bins: int = 8,
+    smoothing: float = 1.0,
+    chunk: int = 2**23,
+) -> Matrix:
+    """Return the mutual information, in nats, between all pairs of columns.
+
+    Discrete pairs: with c_ab the number of rows in which the pair has levels a and b, plus ``smoothing``, and
+    with its sums c_a·, c_·b and c over the table,
+
+        I = Σ_ab c_ab / c · log(c_ab · c / (c_a· · c_·b)).
+
+    Ordinal columns with more than ``bins`` values are cut into ``bins`` intervals of about equally many rows
+    first. Gaussian pairs: I = -½ log(1 - ρ²), with the correlation ρ shrunk by n / (n + smoothing) as if
+    ``smoothing`` uncorrelated rows had been added. A Gaussian column in a pair with a discrete one is cut
+    into intervals too. Rows in which either value is missing do not count for the pair.
+
+    Args:
+        X: The table, (rows, columns), NaN where a value is missing.
+        columns: ``"auto"``, or the kinds (see :func:`~picirc.structure.columns.column_kinds`).
+        bins: The largest number of levels of an ordinal (or cut Gaussian) column.
+        smoothing: Rows added to every cell of every table of counts, 0 or more.
+        chunk: The number of table cells that are in memory at once; the result does not depend on it.
+
+    Returns:
+        A symmetric (columns, columns) matrix, nowhere negative, with a diagonal of zeros. Constant and
+        all-missing columns have mutual information zero with all others.
+
+    Example:
+        >>> X = np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
+        >>> np.round(mutual_information(X, smoothing=0.0), 3)
+        array([[0.   , 0.693, 0.   ],
+               [0.693, 0.   , 0.   ],
+               [0.   , 0.   , 0.   ]])
+    """
+    table = read_table(X)
+    kinds = column_kinds(table, columns)
+    bins, chunk = whole_number("bins", bins, 2), whole_number("chunk", chunk, 1)
+    if not 0 <= smoothing < math.inf:
+        raise ArgumentError("smoothing", "a finite number, 0 or more", smoothing)
+    information = np.zeros((table.shape[1], table.shape[1]))
+    discrete = [i for i, kind in enumerate(kinds) if kind != "gaussian"]
+    gaussian = [i for i, kind in enumerate(kinds) if kind == "gaussian"]
+    if discrete:
+        _add_discrete(information, table, kinds, (discrete, gaussian), bins, smoothing, chunk)
+    if gaussian:
+        information[np.ix_(gaussian, gaussian)] = _gaussian_information(table, gaussian, smoothing, chunk)
+    np.fill_diagonal(information, 0.0)
+    return information
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Some columns of the table as indicators of their levels.
+
+    A level of each column, the most frequent one, has no indicator: its counts follow from those of the
+    others. A missing value is one more level, so that the counts of any pair of columns always add up to the
+    number of rows.
+    """
+
+    columns: npt.NDArray[np.intp]  # (column,)
+    indicators: sparse.csr_array  # (row, level with an indicator)
+    counts: Matrix  # (level,)
+    kept: npt.NDArray[np.bool_]  # (level,): has an indicator
+    observed: npt.NDArray[np.bool_]  # (level,): is not the level of missing values
+    starts: npt.NDArray[np.intp]  # (column,): its first level
+    observed_starts: npt.NDArray[np.intp]  # (column,): the same with levels of missing values left out
+
+
+def _add_discrete(
+    information: Matrix,
+    table: Values,
+    kinds: Sequence[Kind],
+    parts: tuple[list[int], list[int]],
+    bins: int,
+    smoothing: float,
+    chunk: int,
+) -> None:
+    """Fill in the mutual information of all pairs of which at least one column is discrete."""
+    side = max(1, math.isqrt(chunk))  # two groups make tables of side × side cells
+    discrete, gaussian = (list(_groups(table, part, kinds, bins, side)) for part in parts)
+    for i, left in enumerate(discrete):
+        for right in discrete[i:] + gaussian:
+            counts = _pair_counts(left, right, chunk)
+            block = _discrete_information(counts, left.observed_starts, right.observed_starts, smoothing)
+            information[np.ix_(left.columns, right.columns)] = block
+            information[np.ix_(right.columns, left.columns)] = block.T
+
+
+def _groups(
+    table: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: int, side: int
+) -> Iterator[_Group]:
+    """Gather columns into groups of at most ``side`` levels or of one column; skip those that do not vary."""
+    members: list[tuple[int, Levels, int]] = []
+    size = 0
+    for column in columns:
+        level, n_levels = levels(table[:, column], kinds[column], bins)
+        if n_levels < 2:
+            continue
+        if members and size + n_levels > side:
+            yield _group(members)
+            members, size = [], 0
+        members.append((column, level, n_levels))
+        size += n_levels
+    if members:
+        yield _group(members)
+
+
+def _group(members: Sequence[tuple[int, Levels, int]]) -> _Group:
+    counts, kept, observed, rows = [], [], [], []
+    for _, level, n_levels in members:
+        count = np.bincount(level)  # one longer than n_levels if there are missing values
+        keep = np.arange(len(count)) != np.argmax(count)
+        counts.append(count)
+        kept.append(keep)
+        observed.append(np.arange(len(count)) < n_levels)
+        by_level = np.argsort(level, kind="stable")
+        rows.append(by_level[np.repeat(keep, count)])
+    n_rows = len(members[0][1])
+    all_counts, all_kept = np.concatenate(counts), np.concatenate(kept)
+    indices = np.concatenate(rows)
+    indptr = np.append(0, np.cumsum(all_counts[all_kept]))
+    # Sums of ones are exact in single precision up to 2**24 rows.
+    ones = np.ones(len(indices), np.float32 if n_rows <= 2**24 else np.float64)
+    transposed = sparse.csr_array((ones, indices, indptr), shape=(len(indptr) - 1, n_rows))
+    return _Group(
+        columns=np.array([column for column, _, _ in members]),
+        indicators=transposed.T.tocsr(),
+        counts=all_counts.astype(np.float64),
+        kept=all_kept,
+        observed=np.concatenate(observed),
+        starts=_starts([len(count) for count in counts]),
+        observed_starts=_starts([n_levels for _, _, n_levels in members]),
+    )
+
+
+def _starts(lengths: Sequence[int]) -> npt.NDArray[np.intp]:
+    return np.cumsum([0, *lengths[:-1]])
+
+
+def _pair_counts(left: _Group, right: _Group, chunk: int) -> Matrix:
+    """Return how often each observed level of one group occurs together with each of the other."""
+    table = np.zeros((len(left.counts), len(right.counts)))  # (level, level)
+    table[np.ix_(left.kept, right.kept)] = _products(left.indicators, right.indicators, chunk)
+    table[:, ~right.kept] = left.counts[:, None] - np.add.reduceat(table, right.starts, axis=1)
+    table[~left.kept] = 0.0
+    table[~left.kept] = right.counts - np.add.reduceat(table, left.starts, axis=0)
+    return table[np.ix_(left.observed, right.observed)]
+
+
+def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Matrix:
+    """Return leftᵀ right as a dense matrix."""
+    n_rows, size = left.shape[0], left.shape[1] + right.shape[1]
+    if left.nnz + right.nnz < SPARSE_DENSITY * n_rows * size:
+        product: Matrix = (left.T.tocsr() @ right).toarray().astype(np.float64)
+        return product
+    total = np.zeros((left.shape[1], right.shape[1]))
+    step = max(1, chunk // size)
+    for start in range(0, n_rows, step):
+        rows = slice(start, start + step)
+        total += left[rows].toarray().T @ right[rows].toarray()
+    return total
+
+
+def _discrete_information(
+    counts: Matrix, row_starts: npt.NDArray[np.intp], column_starts: npt.NDArray[np.intp], smoothing: float
+) -> Matrix:
+    """Return the mutual information of every table of counts in a matrix of such tables.
+
+    With f(c) = c log c it is (Σ_ab f(c_ab) - Σ_a f(c_a·) - Σ_b f(c_·b) + f(c)) / c.
+    """
+    rows = np.diff(row_starts, append=counts.shape[0])[:, None]  # (left, 1): levels of each column
+    columns = np.diff(column_starts, append=counts.shape[1])  # (right,)
+
+    def sum_rows(x: Matrix) -> Matrix:
+        return np.add.reduceat(x, row_starts, axis=0)
+
+    def sum_columns(x: Matrix) -> Matrix:
+        return np.add.reduceat(x, column_starts, axis=1)
+
+    def f(x: Matrix) -> Matrix:
+        return np.asarray(xlogy(x, x))
+
+    left, right = sum_columns(counts), sum_rows(counts)  # (level, right), (left, level)
+    total = sum_rows(left) + smoothing * rows * columns  # (left, right)
+    entropies = sum_rows(f(left + smoothing * columns)) + sum_columns(f(right + smoothing * rows))
+    joint = sum_rows(sum_columns(f(counts + smoothing)))
+    known = np.where(total > 0, total, 1.0)  # columns never seen together tell nothing of each other
+    return np.maximum((joint - entropies + f(total)) / known, 0.0)
+
+
+def _gaussian_information(table: Values, columns: Sequence[int], smoothing: float, chunk: int) -> Matrix:
+    """Return -½ log(1 - ρ²) from the rows in which both columns are observed."""
+    size = len(columns)
+    n, sums, squares, products = (np.zeros((size, size)) for _ in range(4))
+    shift, scale = _standardisation(table, columns)
+    step = max(1, chunk // size)
+    for start in range(0, table.shape[0], step):
+        values = (table[start : start + step, columns] - shift) / scale
+        seen = ~np.isnan(values)
+        values, weights = np.where(seen, values, 0.0), seen.astype(np.float64)
+        n += weights.T @ weights
+        sums += values.T @ weights  # of the first column over the rows where the second is seen
+        squares += (values**2).T @ weights
+        products += values.T @ values
+    seen_once = np.maximum(n, 1.0)
+    variances = squares - sums**2 / seen_once  # times n, as are the covariances
+    covariances = products - sums * sums.T / seen_once
+    # What cancellation leaves of the variance of a constant is no variance.
+    varies = (variances > 1e-12 * squares) & (variances.T > 1e-12 * squares.T)
+    correlations = covariances / np.sqrt(np.where(varies, variances * variances.T, 1.0))
+    shrunk = np.where(varies, correlations * (seen_once / (seen_once + smoothing)), 0.0)
+    return -0.5 * np.log(np.maximum(1.0 - shrunk**2, np.finfo(np.float64).eps))
+
+
+def _standardisation(table: Values, columns: Sequence[int]) -> tuple[Matrix, Matrix]:
+    """Return the shift and the scale that bring every column into [-1, 1], whatever its magnitude."""
+    low = np.array([np.fmin.reduce(table[:, column]) for column in columns], np.float64)  # fmin ignores NaN
+    high = np.array([np.fmax.reduce(table[:, column]) for column in columns], np.float64)
+    shift, scale = low / 2 + high / 2, high / 2 - low / 2
+    return shift, np.where(scale > 0, scale, 1.0)

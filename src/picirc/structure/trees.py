@@ -1,0 +1,243 @@
+"""Trees of latent variables with observed variables hanging on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from picirc.errors import ArgumentError
+from picirc.structure.checks import whole_number
+from picirc.structure.dag import topological_order
+
+Neighbours = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class LatentTree:
+    """A rooted tree of latent variables Z, each with the observed variables X that depend on it alone.
+
+    The joint density factorises along the tree, p(x, z) = ∏_k p(z_k | z_parent(k)) ∏_{i on k} p(x_i | z_k).
+
+    Args:
+        parents: The parent of each latent, -1 for the one root.
+        variables: The observed variables that hang on each latent: none, one or several. All together they
+            are 0..D-1, each once, and a latent without children has at least one.
+
+    Example:
+        >>> tree = LatentTree(parents=(-1, 0, 0), variables=((), (0, 1), (2,)))
+        >>> tree.n_latents, tree.n_variables, tree.children[0], tree.depth
+        (3, 3, (1, 2), 1)
+    """
+
+    parents: tuple[int, ...]
+    variables: tuple[tuple[int, ...], ...]
+
+    def __post_init__(self) -> None:
+        parents = tuple(whole_number("parents", parent, -1) for parent in self.parents)
+        variables = tuple(tuple(whole_number("variables", v, 0) for v in own) for own in self.variables)
+        # Lists and NumPy integers are welcome; what is stored is hashable.
+        object.__setattr__(self, "parents", parents)
+        object.__setattr__(self, "variables", variables)
+        _check_parents(parents)
+        _check_variables(variables, parents)
+
+    @classmethod
+    def from_edges(cls, edges: Iterable[Sequence[int]], root: int | None = None) -> LatentTree:
+        """Give every node of an undirected tree over 0..D-1 a latent of its own that carries its variable.
+
+        Args:
+            edges: The D-1 pairs of neighbours, in any order and direction.
+            root: The latent at the top; by default the tree's centre, which makes it as shallow as it can be
+                (of two centres the one with the lower index).
+
+        Example:
+            >>> LatentTree.from_edges([(0, 1), (1, 2)]).parents
+            (1, -1, 1)
+        """
+        neighbours = _neighbours(edges)
+        parents = _rooted(neighbours, root)
+        return cls(parents, tuple((i,) for i in range(len(parents))))
+
+    def reroot(self, root: int | None = None) -> LatentTree:
+        """Return the same tree hung from another latent, by default from its centre."""
+        edges = [(child, parent) for child, parent in enumerate(self.parents) if parent >= 0]
+        return LatentTree(_rooted(_neighbours(edges), root), self.variables)
+
+    @property
+    def n_latents(self) -> int:
+        """The number of latents."""
+        return len(self.parents)
+
+    @cached_property
+    def n_variables(self) -> int:
+        """The number D of observed variables."""
+        return sum(map(len, self.variables))
+
+    @cached_property
+    def root(self) -> int:
+        """The latent without a parent."""
+        return self.parents.index(-1)
+
+    @cached_property
+    def children(self) -> tuple[tuple[int, ...], ...]:
+        """The child latents of each latent, in ascending order."""
+        return _children(self.parents)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """Every latent once, children before parents: the root is last."""
+        return tuple(reversed(_walk(self.children, self.root)[0]))
+
+    @cached_property
+    def heights(self) -> tuple[int, ...]:
+        """The number of edges from each latent down to its farthest leaf; leaves have 0."""
+        heights = [0] * self.n_latents
+        for latent in self.order[:-1]:
+            parent = self.parents[latent]
+            heights[parent] = max(heights[parent], heights[latent] + 1)
+        return tuple(heights)
+
+    @property
+    def depth(self) -> int:
+        """The height of the root; 0 for a single latent."""
+        return self.heights[self.root]
+
+
+def chain(n: int) -> LatentTree:
+    """Return the tree of a hidden Markov model: latent i follows latent i-1 and carries variable i.
+
+    Example:
+        >>> chain(3)
+        LatentTree(parents=(-1, 0, 1), variables=((0,), (1,), (2,)))
+    """
+    n = whole_number("n", n, 1)
+    return LatentTree(tuple(range(-1, n - 1)), tuple((i,) for i in range(n)))
+
+
+def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = None) -> LatentTree:
+    """Return a random tree of n latents, each with its variable, rooted at the centre.
+
+    Latents are attached one after the other to one of the earlier ones, each as likely as any other, and
+    numbered at random in the end.
+
+    Args:
+        n: The number of latents and of variables.
+        seed: The seed, or the generator, of everything random.
+        depth: The exact depth of the tree. The tree then grows from a path whose middle is the root, and
+            nothing is attached below that depth. Left out, the depth grows with log n.
+
+    Example:
+        >>> random_tree(784, seed=0, depth=50).depth
+        50
+    """
+    n = whole_number("n", n, 1)
+    rng = np.random.default_rng(seed)
+    limit, size = n, 1
+    if depth is not None:
+        limit = whole_number("depth", depth, 0)
+        size = min(n, 2 * limit + 1)  # a path with this many nodes is `limit` deep when hung from its middle
+        if limit > n // 2 or (limit == 0 and n > 1):
+            raise ArgumentError("depth", f"a depth that {n} latents can have", depth, f"at most {n // 2}")
+    labels = rng.permutation(n)
+    edges = [(i, i + 1) for i in range(size - 1)]
+    level = [abs(i - size // 2) for i in range(size)]
+    open_nodes = [i for i in range(size) if level[i] < limit]
+    for node in range(size, n):
+        parent = open_nodes[rng.integers(len(open_nodes))]
+        edges.append((parent, node))
+        level.append(level[parent] + 1)
+        if level[node] < limit:
+            open_nodes.append(node)
+    return LatentTree.from_edges([(int(labels[a]), int(labels[b])) for a, b in edges])
+
+
+def _children(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    children: list[list[int]] = [[] for _ in parents]
+    for child, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(child)
+    return tuple(map(tuple, children))
+
+
+def _walk(neighbours: Neighbours, start: int) -> tuple[list[int], dict[int, int]]:
+    """Return the nodes reachable from ``start``, nearest first, and the node from which each was reached."""
+    reached_from = {start: -1}
+    order = [start]
+    for node in order:
+        for other in neighbours[node]:
+            if other not in reached_from:
+                reached_from[other] = node
+                order.append(other)
+    return order, reached_from
+
+
+def _centre(neighbours: Neighbours) -> int:
+    """Return the middle of a longest path, the lower index if there are two."""
+    end = _walk(neighbours, 0)[0][-1]
+    order, reached_from = _walk(neighbours, end)
+    path = [order[-1]]
+    while path[-1] != end:
+        path.append(reached_from[path[-1]])
+    return min(path[(len(path) - 1) // 2], path[len(path) // 2])
+
+
+def _rooted(neighbours: Neighbours, root: int | None) -> tuple[int, ...]:
+    """Return the parent of every node once the tree hangs from ``root`` (from its centre if ``None``)."""
+    size = len(neighbours)
+    if root is None:
+        root = _centre(neighbours)
+    elif whole_number("root", root, 0) >= size:
+        raise ArgumentError("root", f"a node of the tree, 0..{size - 1}", root)
+    parents = _walk(neighbours, root)[1]
+    return tuple(parents[node] for node in range(size))
+
+
+def _neighbours(edges: Iterable[Sequence[int]]) -> list[list[int]]:
+    """Return the neighbours of every node of the undirected tree with these edges."""
+    pairs = [tuple(whole_number("edges", node, 0) for node in edge) for edge in edges]
+    neighbours: list[list[int]] = [[] for _ in range(len(pairs) + 1)]
+    for pair in pairs:
+        if len(pair) != 2 or max(pair) > len(pairs):
+            expected = (
+                f"pairs of nodes 0..{len(pairs)}, since {len(pairs)} edges make a tree of one node more"
+            )
+            raise ArgumentError("edges", expected, pair)
+        a, b = pair
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    reached = _walk(neighbours, 0)[1]
+    if len(reached) < len(neighbours):
+        lost = next(node for node in range(len(neighbours)) if node not in reached)
+        remedy = "an edge given twice or a cycle elsewhere leaves too few edges"
+        raise ArgumentError("edges", "a connected tree", f"no path between nodes 0 and {lost}", remedy)
+    return neighbours
+
+
+def _check_parents(parents: tuple[int, ...]) -> None:
+    roots = [latent for latent, parent in enumerate(parents) if parent == -1]
+    if len(roots) != 1:
+        raise ArgumentError("parents", "exactly one root, marked -1", f"{len(roots)} roots {roots[:8]}")
+    for latent, parent in enumerate(parents):
+        if parent >= len(parents):
+            expected = f"latents 0..{len(parents) - 1} or -1"
+            raise ArgumentError("parents", expected, f"{parent} as the parent of latent {latent}")
+    topological_order({str(latent): [str(p)] if p >= 0 else [] for latent, p in enumerate(parents)})
+
+
+def _check_variables(variables: tuple[tuple[int, ...], ...], parents: tuple[int, ...]) -> None:
+    if len(variables) != len(parents):
+        got = f"{len(variables)} tuples of variables for {len(parents)} latents"
+        raise ArgumentError("variables", "one tuple a latent, () for none", got)
+    hanging = sorted(variable for own in variables for variable in own)
+    for i, variable in enumerate(hanging):
+        if variable != i:
+            problem = f"{variable} twice" if i and hanging[i - 1] == variable else f"{variable} but not {i}"
+            raise ArgumentError("variables", "every variable 0..D-1 once", problem)
+    inner = set(parents)
+    for latent, own in enumerate(variables):
+        if not own and latent not in inner:
+            got = f"latent {latent} with neither"
+            raise ArgumentError("variables", "a variable or a child on every latent", got, "leave it out")

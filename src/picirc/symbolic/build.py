@@ -1,0 +1,110 @@
+"""From Bayesian networks and latent trees to integral circuits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from picirc.errors import ArgumentError
+from picirc.structure.bayesnet import BayesNet, Function
+from picirc.structure.trees import LatentTree
+from picirc.symbolic.circuit import SymbolicCircuit
+from picirc.symbolic.elimination import default_order
+from picirc.symbolic.units import Factor, Input, Integral, Product, Unit
+
+FunctionOf = Callable[[int, str | None], Function]
+
+
+def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> SymbolicCircuit:
+    """The circuit that eliminates the latents of ``net`` one after the other (Algorithm A.1).
+
+    The integral unit of a latent carries every conditional density that mentions it and has not been used yet. With
+    children eliminated before their parents that is just ``p(z | pa(z))``; with any other order it is what keeps the
+    circuit's function right.
+
+    Args:
+        net: The network.
+        order: The latents in the order of elimination; by default one that keeps intermediate functions small.
+        prune: Leave out barren latents, those without an observed descendant, whose integral is one.
+    """
+    net.check()
+    latents = _fruitful(net) if prune else dict(net.latents)
+    factors = [Factor((name,), function) for name, function in latents.items()]
+    units: list[tuple[Unit, frozenset[str]]] = [
+        (Input(name, function), frozenset(function.parents)) for name, function in net.variables.items()
+    ]
+    for name in _order(net, order, latents):
+        mentioned = [unit for unit, free in units if name in free]
+        carried = [factor for factor in factors if name in factor.latents]
+        below = [free for _, free in units if name in free] + [frozenset(f.latents) for f in carried]
+        free = frozenset().union(*below) - {name}
+        units = [(unit, rest) for unit, rest in units if name not in rest]
+        factors = [factor for factor in factors if name not in factor.latents]
+        units.append((Integral(name, _product(mentioned), carried), free))
+    return SymbolicCircuit(_product([unit for unit, _ in units]), tuple(net.variables))
+
+
+def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> SymbolicCircuit:
+    """The circuit of a latent tree: one integral unit a latent, over its inputs and its children's integrals.
+
+    Args:
+        tree: The tree. Latent ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
+        latent: ``latent(i, parent)`` gives the density of latent ``i`` given the latent called ``parent`` (None at
+            the root).
+        observed: ``observed(j, parent)`` gives the density of variable ``j`` given its latent.
+    """
+    below: list[list[Unit]] = [
+        [_checked(Input(f"x{j}", observed(j, f"z{i}")), f"z{i}") for j in variables]
+        for i, variables in enumerate(tree.variables)
+    ]
+    root: Unit | None = None
+    for i in tree.order:
+        if not below[i]:
+            continue  # barren: it integrates to one
+        parent = tree.parents[i]
+        name = None if parent < 0 else f"z{parent}"
+        unit = _checked(Integral(f"z{i}", _product(below[i]), latent(i, name)), name)
+        if parent < 0:
+            root = unit
+        else:
+            below[parent].append(unit)
+    if root is None:
+        raise ArgumentError("tree", "at least one observed variable", "none")
+    return SymbolicCircuit(root, tuple(f"x{j}" for j in range(tree.n_variables)))
+
+
+def _checked(unit: Input | Integral, parent: str | None) -> Unit:
+    function = unit.function if isinstance(unit, Input) else unit.factors[0].function
+    if set(function.parents) - {parent}:
+        argument = "observed" if isinstance(unit, Input) else "latent"
+        expected = f"a function with the parent {parent!r}" if parent else "a function without parents at the root"
+        raise ArgumentError(argument, expected, f"parents {', '.join(function.parents)}")
+    return unit
+
+
+def _product(units: Sequence[Unit]) -> Unit:
+    return units[0] if len(units) == 1 else Product(*units)
+
+
+def _fruitful(net: BayesNet) -> Mapping[str, Function]:
+    """The latents with an observed descendant."""
+    needed: set[str] = set()
+    stack = [parent for function in net.variables.values() for parent in function.parents]
+    while stack:
+        name = stack.pop()
+        if name not in needed:
+            needed.add(name)
+            stack.extend(net.latents[name].parents)
+    return {name: function for name, function in net.latents.items() if name in needed}
+
+
+def _order(net: BayesNet, order: Sequence[str] | None, latents: Mapping[str, Function]) -> Sequence[str]:
+    if order is None:
+        cliques = [frozenset((name, *function.parents)) for name, function in latents.items()]
+        cliques += [frozenset(function.parents) for function in net.variables.values()]
+        first = [name for name in net.children_first if name in latents]
+        return default_order(tuple(latents), cliques, first)
+    if sorted(order) != sorted(net.latents):
+        raise ArgumentError(
+            "order", f"each latent of the network once ({', '.join(net.latents)})", ", ".join(map(str, order))
+        )
+    return [name for name in order if name in latents]

@@ -1,0 +1,118 @@
+"""The four units of an integral circuit, as frozen values.
+
+A unit stands for a function of observed variables (its *scope*) and of latents that are still *free*. Units are compared
+by identity: using the same object twice shares the sub-circuit, which makes the circuit a DAG.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from picirc.errors import ArgumentError
+from picirc.structure.bayesnet import Function
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """The function ``f(X, Z_c) = p(X | Z_c)`` of one observed variable given its function's parents."""
+
+    variable: str
+    function: Function
+
+    @property
+    def inputs(self) -> tuple[Unit, ...]:
+        """An input unit has no units below it."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """One conditional density ``p(variables | parents)`` of the product that an integral unit carries."""
+
+    variables: tuple[str, ...]
+    function: Function
+
+    @property
+    def latents(self) -> tuple[str, ...]:
+        """The latents that the factor is a function of, in the order in which the function takes them."""
+        return (*self.variables, *self.function.parents)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Integral:
+    """``∫ f_c(Z, z) · child(X, Z, z) dz``, with ``f_c`` the product of its factors.
+
+    The paper attaches one density ``p(z | Z')`` to a unit. An elimination order that takes a latent before its
+    children leaves several conditionals that mention it; the unit then carries their product.
+
+    Args:
+        variables: The latent integrated out, or several at once.
+        child: The unit below.
+        functions: The density ``p(variables | parents)``, or a sequence of factors.
+    """
+
+    variables: tuple[str, ...]
+    child: Unit
+    factors: tuple[Factor, ...]
+
+    def __init__(
+        self, variables: str | Sequence[str], child: Unit, functions: Function | Sequence[Factor]
+    ) -> None:
+        names = (variables,) if isinstance(variables, str) else tuple(variables)
+        if not names or len(set(names)) != len(names):
+            raise ArgumentError("variables", "one latent or several different ones", names)
+        _check_unit("child", child)
+        factors = tuple(functions) if isinstance(functions, Sequence) else (Factor(names, functions),)
+        object.__setattr__(self, "variables", names)
+        object.__setattr__(self, "child", child)
+        object.__setattr__(self, "factors", factors)
+
+    @property
+    def inputs(self) -> tuple[Unit, ...]:
+        """The one unit below."""
+        return (self.child,)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Sum:
+    """``Σ_d θ_d · d(X)``: a mixture with constant weights, non-negative and adding to one."""
+
+    inputs: tuple[Unit, ...]
+    weights: tuple[float, ...]
+
+    def __init__(self, inputs: Sequence[Unit], weights: Sequence[float]) -> None:
+        if not inputs:
+            raise ArgumentError("inputs", "at least one unit", "none", "a sum of nothing is not a density")
+        for unit in inputs:
+            _check_unit("inputs", unit)
+        theta = tuple(float(w) for w in weights)
+        if len(theta) != len(inputs):
+            raise ArgumentError("weights", f"one weight per input ({len(inputs)})", f"{len(theta)} weights")
+        if any(not math.isfinite(w) or w < 0 for w in theta):
+            raise ArgumentError("weights", "finite numbers that are not negative", theta)
+        if abs(sum(theta) - 1) > 1e-6:
+            raise ArgumentError("weights", "weights that add to 1", f"a total of {sum(theta):g}", "divide by it")
+        object.__setattr__(self, "inputs", tuple(inputs))
+        object.__setattr__(self, "weights", theta)
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class Product:
+    """``∏_d d(X)``; without inputs, the constant one."""
+
+    inputs: tuple[Unit, ...]
+
+    def __init__(self, *inputs: Unit) -> None:
+        for unit in inputs:
+            _check_unit("inputs", unit)
+        object.__setattr__(self, "inputs", tuple(inputs))
+
+
+Unit = Input | Integral | Sum | Product
+
+
+def _check_unit(argument: str, unit: object) -> None:
+    if not isinstance(unit, Input | Integral | Sum | Product):
+        raise ArgumentError(argument, "units (Input, Integral, Sum, Product)", type(unit).__name__)

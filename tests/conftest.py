@@ -1,0 +1,23 @@
+"""What every test shares: one thread, one seed, no window."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import settings
+
+os.environ["MPLBACKEND"] = "Agg"  # set before anything imports matplotlib, so that no figure opens a window
+
+torch.set_num_threads(1)  # the tests run in two processes on two cores
+
+# Examples are the same in every run and are not timed: a slow machine is no reason to fail.
+settings.register_profile("picirc", deadline=None, derandomize=True)
+settings.load_profile("picirc")
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """A random generator that starts from the same seed in every test."""
+    return torch.Generator().manual_seed(0)
