@@ -20,7 +20,11 @@ from picirc.inputs import (
     Poisson,
     StudentT,
 )
+from picirc.pic import HCLT
 from picirc.qpc.distribution import QPC
+from picirc.qpc.latents import LatentPosterior
+from picirc.qpc.products import cauchy_schwarz_divergence, inner_product, l2_divergence
+from picirc.qpc.queries import Marginals
 from picirc.quadrature import (
     Grid,
     RandomRule,
@@ -43,6 +47,7 @@ from picirc.symbolic.units import Factor, Input, Integral, Product, Sum
 __version__ = "0.1.0"
 
 __all__ = [
+    "HCLT",
     "QPC",
     "ArgumentError",
     "BayesNet",
@@ -63,8 +68,10 @@ __all__ = [
     "Integral",
     "IntractableError",
     "Laplace",
+    "LatentPosterior",
     "LatentTree",
     "LinearGaussian",
+    "Marginals",
     "Poisson",
     "Product",
     "Properties",
@@ -75,6 +82,7 @@ __all__ = [
     "StructureError",
     "StudentT",
     "Sum",
+    "cauchy_schwarz_divergence",
     "chain",
     "clenshaw_curtis",
     "from_bayesnet",
@@ -82,6 +90,8 @@ __all__ = [
     "gauss_hermite",
     "gauss_legendre",
     "hidden_chow_liu",
+    "inner_product",
+    "l2_divergence",
     "midpoint",
     "quad_graph",
     "quad_tree",

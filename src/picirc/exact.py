@@ -20,6 +20,8 @@ from picirc.functions import LinearGaussian
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum
 
+_LARGEST_LOG_MASS = 1e-4  # what rounding may make of log 1
+
 
 @dataclass(frozen=True)
 class Quadratic:
@@ -39,7 +41,9 @@ class Quadratic:
         """The integral over some of the variables."""
         out = [self.names.index(name) for name in names]
         rest = [i for i in range(len(self.names)) if i not in out]
-        chol = torch.linalg.cholesky(self.K[out][:, out])
+        chol, failed = torch.linalg.cholesky_ex(self.K[out][:, out])
+        if failed:
+            raise IntractableError(f"no closed form: nothing keeps the integral over {', '.join(names)} finite.")
         cross = torch.linalg.solve_triangular(chol, self.K[out][:, rest], upper=False)
         shift = torch.linalg.solve_triangular(chol, self.h[out].unsqueeze(1), upper=False).squeeze(1)
         log_volume = 0.5 * len(out) * math.log(2 * math.pi) - chol.diagonal().log().sum()
@@ -105,7 +109,7 @@ class ExactGaussian:
         """Independent draws, ``(n, D)``."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ArgumentError("n", "a positive whole number", n)
-        chol = torch.linalg.cholesky(self.covariance)
+        chol: Tensor = torch.linalg.cholesky(self.covariance)
         noise = torch.randn(n, len(self.mean), dtype=self.mean.dtype, generator=generator)
         return self.mean + noise @ chol.T
 
@@ -113,8 +117,8 @@ class ExactGaussian:
         return f"ExactGaussian({', '.join(self.variables)})"
 
     def _log_prob_of(self, x: Tensor, seen: Tensor) -> Tensor:
-        chol = torch.linalg.cholesky(self.covariance[seen][:, seen])
-        standard = torch.linalg.solve_triangular(chol, (x - self.mean[seen]).T, upper=False)
+        chol: Tensor = torch.linalg.cholesky(self.covariance[seen][:, seen])
+        standard: Tensor = torch.linalg.solve_triangular(chol, (x - self.mean[seen]).T, upper=False)
         log_volume = 0.5 * x.shape[1] * math.log(2 * math.pi) + chol.diagonal().log().sum()
         return -0.5 * standard.square().sum(0) - log_volume
 
@@ -150,8 +154,13 @@ def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
                     f"no closed form: the sum unit {name} makes a mixture of normals, not one; use integrate(rule)."
                 )
     root = functions[id(circuit.root)]._over(circuit.variables)
-    chol = torch.linalg.cholesky(root.K)
-    covariance = torch.cholesky_inverse(chol)
+    log_mass = float(root.integrate(circuit.variables).g)
+    if abs(log_mass) > _LARGEST_LOG_MASS:
+        raise IntractableError(
+            f"no closed form: the function of {circuit.names[id(circuit.root)]} has the mass {math.exp(log_mass):.3g} "
+            "instead of one; give every latent one density, conditioned on latents above it."
+        )
+    covariance = torch.cholesky_inverse(torch.linalg.cholesky(root.K))
     return ExactGaussian(circuit.variables, covariance @ root.h, covariance)
 
 
@@ -167,8 +176,7 @@ def _conditional(variable: str, function: object, unit: str) -> Quadratic:
     """``N(v; Σ a_i z_i + b, σ²)`` as a quadratic in v and z."""
     if not isinstance(function, LinearGaussian):
         raise IntractableError(
-            f"no closed form: the unit {unit} carries {function!r}, which is not linear-Gaussian; "
-            "use integrate(rule)."
+            f"no closed form: the unit {unit} carries {function!r}, which is not linear-Gaussian; use integrate(rule)."
         )
     direction = torch.tensor([1.0, *(-a for a in function.weights.values())], dtype=torch.float64)
     precision = function.std**-2

@@ -84,9 +84,11 @@ CASES = [
     ),
 ]
 FINITE = [case for case in CASES if case.family.table(case.params()) is not None]
+EXPONENTIAL = [case for case in CASES if not isinstance(case.family, Laplace | StudentT)]
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: repr(case.family))
 each_finite = pytest.mark.parametrize("case", FINITE, ids=lambda case: repr(case.family))
+each_exponential = pytest.mark.parametrize("case", EXPONENTIAL, ids=lambda case: repr(case.family))
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
 

@@ -11,6 +11,7 @@ import torch
 from family_cases import CASES, each_case, each_dtype, each_finite, near
 from numpy.testing import assert_allclose
 from scipy import integrate, stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
 
@@ -34,10 +35,45 @@ def test_shared_parameters_equal_repeated_ones(case):
     assert torch.equal(case.family.log_interval(shared, low, x), case.family.log_interval(repeated, low, x))
 
 
+class Largest(TorchDispatchMode):
+    """Watches the size of the memory behind every tensor that is made."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for value in result if isinstance(result, list | tuple) else [result]:
+            if isinstance(value, torch.Tensor):
+                self.bytes = max(self.bytes, value.untyped_storage().nbytes())
+        return result
+
+
+@each_case
+def test_shared_parameters_are_never_expanded(case):
+    folds, states, rows = 40, 3, 5
+    family = Categorical(500) if isinstance(case.family, Categorical) else case.family
+    family = Binomial(500) if isinstance(family, Binomial) else family
+    raw = torch.randn(1, states, family.size, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    x = torch.ones(folds, rows)
+    with Largest() as largest:
+        result = family.log_prob(family.constrain(raw), x)
+        result.sum().backward()
+        family.expected_statistics(family.constrain(raw).detach(), x, torch.ones(folds, states, rows))
+    result_bytes = 4 * folds * states * rows
+    table_bytes = 8 * states * max(family.size, 501)
+    assert largest.bytes <= max(2 * result_bytes, table_bytes)
+    assert raw.grad.shape == raw.shape
+
+
 @each_case
 def test_integer_data_mean_the_same(case):
     x = torch.tensor([[0, 1, 1]])
     for dtype in (torch.uint8, torch.int64):
+        assert torch.equal(
+            case.family.cdf(case.params(), x.to(dtype)), case.family.cdf(case.params(), x.double())
+        )
         assert torch.equal(
             case.family.log_prob(case.params(), x.to(dtype)), case.family.log_prob(case.params(), x.double())
         )

@@ -7,7 +7,7 @@ import pytest
 import torch
 from family_cases import each_dtype
 from numpy.testing import assert_allclose
-from scipy import special, stats
+from scipy import integrate, special, stats
 
 from picirc.inputs import Bernoulli, Binomial, Categorical, Gaussian, Laplace, Poisson, StudentT
 
@@ -42,6 +42,19 @@ def test_student_tails_on_both_sides(low, high):
     expected = np.log(stats.t.sf(low, 3) - stats.t.sf(high, 3))
     assert_allclose(log_interval(StudentT(), [0.0, 1.0, 3.0], low, high), expected, rtol=1e-9)
     assert_allclose(log_interval(StudentT(), [0.0, 1.0, 3.0], -high, -low), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("df", "low"), [(1e6, 50.0), (1e4, 40.0), (300.0, 1e3), (1000.0, 1e9)])
+def test_student_tails_beyond_the_smallest_float(df, low):
+    def log_density(x):
+        return stats.t.logpdf(x, df)
+
+    scale = (df + low**2) / ((df + 1) * low)  # over which the density falls by e
+    shape = integrate.quad(lambda s: np.exp(log_density(low + scale * s) - log_density(low)), 0, 60)[0]
+    expected = log_density(low) + np.log(scale * shape)
+    assert expected < -700
+    assert_allclose(log_interval(StudentT(), [0.0, 1.0, df], low, np.inf), expected, atol=1e-4)
+    assert_allclose(log_interval(StudentT(), [0.0, 1.0, df], -np.inf, -low), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""The only bridge from symbols to tensors."""

@@ -91,17 +91,15 @@ def _quadrature(circuit: SymbolicCircuit, edges: Edges) -> QPC:
     return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
 
 
-def _inspect(
-    qpc: QPC, x: Tensor, edges: Edges, tol: float
-) -> tuple[float, dict[str, NDArray[np.bool_]]]:
+def _inspect(qpc: QPC, x: Tensor, edges: Edges, tol: float) -> tuple[float, dict[str, NDArray[np.bool_]]]:
     """The log-likelihood on the grid, and for each latent the panels that need halving."""
     total = sum(len(e) - 1 for e in edges.values())
     nodes, weights = legendre.leggauss(_POINTS)
     project = legendre.legvander(nodes, _POINTS - 1).T * weights * (np.arange(_POINTS)[:, None] + 0.5)
-    posterior, values = qpc.posteriors(x)
+    posterior, values = qpc.latents(x), qpc.log_prob(x)
     rough = {}
     for z, e in edges.items():
-        mass = posterior[z][0].numpy().reshape(-1, _POINTS)  # weight times integrand, by panel
+        mass = posterior[z].probabilities[0].numpy().reshape(-1, _POINTS)  # weight times integrand, by panel
         coefficients = (mass / weights) @ project.T
         # What the highest coefficients leave unresolved, relative to the whole integral.
         left = np.abs(coefficients[:, -2:]).sum(1) * 2

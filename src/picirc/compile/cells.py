@@ -117,9 +117,7 @@ class Cells:
             return self._mixture(unit, order, split)
         return self._product(self._terms[id(unit)], order, split)
 
-    def _product(
-        self, terms: tuple[Term | Sum, ...], order: Indices, split: tuple[int, int, int] = (0, 0, 0)
-    ) -> Cell:
+    def _product(self, terms: tuple[Term | Sum, ...], order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
         resolved = tuple(self._direct_mixture(term) if isinstance(term, Sum) else term for term in terms)
         height = 1 + max((_height(term) for term in resolved), default=-1)
         cell = Cell(order, height, split, terms=resolved)

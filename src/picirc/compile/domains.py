@@ -63,11 +63,15 @@ def marginal_grids(
     The interval of a linear-Gaussian latent is its marginal mean ± ``sigmas`` marginal standard deviations, however
     long the chain of its ancestors; a rule for the whole line is placed at those moments.
     """
-    grids: dict[str, Grid] = {}
     domains = {z: given.get(z) or _stated(circuit, z) for z in circuit.latents}
     known = {z: interval for z, interval in domains.items() if interval}
+    grids = {z: rules[z].on(*known[z]) for z in circuit.latents if z in given}
+    if len(grids) == len(rules):
+        return grids  # nothing to derive, also where the components of a mixture order the latents differently
     for z, spread in spreads(circuit).items():
-        if math.isinf(rules[z].domain[1]) and z not in given:
+        if z in given:
+            continue
+        if math.isinf(rules[z].domain[1]):
             grids[z] = rules[z].at(*_moments(z, spread, rules[z]))
         else:
             grids[z] = rules[z].on(*(known.get(z) or spread.interval(known, sigmas)))
@@ -114,7 +118,10 @@ def _stated(circuit: SymbolicCircuit, z: str) -> Interval | None:
     if not domains or len(domains) < len(functions):
         why = "several densities" if functions else "no density of its own"
         raise ArgumentError(
-            "domain", f"an interval for the latent {z!r}, which has {why}", "none", f"domain={{{z!r}: (low, high)}}"
+            "domain",
+            f"an interval for the latent {z!r}, which has {why}",
+            "none",
+            f"domain={{{z!r}: (low, high)}}",
         )
     low, high = min(d[0] for d in domains), max(d[1] for d in domains)
     if math.isinf(low) or math.isinf(high):

@@ -16,9 +16,9 @@ from picirc.functions import Conditional, Density, LinearGaussian
 from picirc.inputs import Family, FunctionFamily, Gaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.inputs import InputGroup, InputLayer
+from picirc.qpc.latents import LatentGrid
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters, Program
-from picirc.qpc.queries import LatentGrid
 from picirc.quadrature import Grid
 from picirc.symbolic.circuit import Cost, SymbolicCircuit
 
@@ -36,7 +36,10 @@ class Axis:
 
 
 def make_axes(
-    grids: Mapping[str, Grid], indices: Callable[[str], tuple[str, ...]], dtype: torch.dtype, device: torch.device
+    grids: Mapping[str, Grid],
+    indices: Callable[[str], tuple[str, ...]],
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> dict[str, Axis]:
     """Grids as tensors; the last axis of a grid belongs to the latent itself."""
     return {
@@ -58,9 +61,7 @@ def check_size(cost: Cost, limit: int, remedy: str) -> None:
         )
 
 
-def assemble(
-    circuit: SymbolicCircuit, axes: Mapping[str, Axis], like: Tensor, refine: Callable[[], QPC] | None
-) -> QPC:
+def assemble(circuit: SymbolicCircuit, axes: Mapping[str, Axis], like: Tensor, refine: Callable[[], QPC] | None) -> QPC:
     """The quadrature of a circuit on the given grids.
 
     Args:
@@ -74,11 +75,15 @@ def assemble(
     program = Program(plan.schedule, {size: size for size in sizes.values()})
     groups, params, families = _inputs(circuit, plan, axes, sizes, like)
     weights = tuple(_weights(circuit, block, axes, program) for block in plan.blocks)
-    mixtures = tuple(
-        like.new_tensor([unit.weights for unit in units]).unsqueeze(-1) for units in plan.mixtures
-    )
+    mixtures = tuple(like.new_tensor([unit.weights for unit in units]).unsqueeze(-1) for units in plan.mixtures)
     latents = [
-        LatentGrid(place.name, place.pool, place.row, place.axis, axes[place.name].points)
+        LatentGrid(
+            place.name,
+            place.pool,
+            place.row,
+            place.axis,
+            *(_aligned(t, axes[place.name].indices, place.order) for t in _grid(axes[place.name])),
+        )
         for place in plan.latents
     ]
     return QPC(
@@ -90,6 +95,10 @@ def assemble(
         circuit.properties,
         refine,
     )
+
+
+def _grid(axis: Axis) -> tuple[Tensor, Tensor]:
+    return axis.points, axis.weights
 
 
 def _weights(circuit: SymbolicCircuit, block: Block, axes: Mapping[str, Axis], program: Program) -> Tensor:
@@ -132,37 +141,51 @@ def _aligned(values: Tensor, indices: Sequence[str], order: Sequence[str]) -> Te
     return values
 
 
+@dataclass(frozen=True)
+class _Alike:
+    """Input units that are evaluated together."""
+
+    family: Family
+    kinds: tuple[int, ...]
+    pool: int
+    axes: tuple[int, ...] | None
+
+
 def _inputs(
     circuit: SymbolicCircuit, plan: Plan, axes: Mapping[str, Axis], sizes: Mapping[str, int], like: Tensor
 ) -> tuple[list[InputGroup], tuple[Tensor, ...], list[Family]]:
     """Input groups, their parameters, and the family of each variable."""
     columns = {name: i for i, name in enumerate(circuit.variables)}
-    members: dict[tuple[object, ...], list[tuple[Slot, Tensor]]] = {}
+    members: dict[_Alike, list[tuple[Slot, Tensor]]] = {}
     families: dict[str, Family] = {}
     for slot in plan.slots:
         points = [_aligned(axes[z].points, axes[z].indices, slot.order) for z in slot.unit.function.parents]
         kinds = tuple(sizes[index] for index in slot.order)
         family, params = _distribution(slot.unit.function, points, like.new_zeros(kinds))
-        if families.setdefault(slot.unit.variable, family) != family:
-            raise ArgumentError(
-                "circuit", f"one family for the variable {slot.unit.variable!r}", f"{families[slot.unit.variable]!r} and {family!r}"
-            )  # fmt: skip
-        members.setdefault((family, kinds, slot.pool, slot.axes), []).append((slot, params))
-    groups, tensors = [], []
-    for number, ((family, kinds, pool, _), slots) in enumerate(members.items()):
-        groups.append(
-            InputGroup(
-                family,  # type: ignore[arg-type]
-                number,
-                np.array([columns[slot.unit.variable] for slot, _ in slots]),
-                pool,  # type: ignore[arg-type]
-                np.array([slot.row for slot, _ in slots]),
-                kinds,  # type: ignore[arg-type]
-                slots[0][0].axes,
-            )
+        _check_family(slot.unit.variable, families.setdefault(slot.unit.variable, family), family)
+        members.setdefault(_Alike(family, kinds, slot.pool, slot.axes), []).append((slot, params))
+    groups = [
+        InputGroup(
+            alike.family,
+            number,
+            np.array([columns[slot.unit.variable] for slot, _ in slots]),
+            alike.pool,
+            np.array([slot.row for slot, _ in slots]),
+            alike.kinds,
+            alike.axes,
         )
-        tensors.append(torch.stack([params for _, params in slots]))
-    return groups, tuple(tensors), [families[name] for name in circuit.variables]
+        for number, (alike, slots) in enumerate(members.items())
+    ]
+    tensors = tuple(torch.stack([params for _, params in slots]) for slots in members.values())
+    return groups, tensors, [families[name] for name in circuit.variables]
+
+
+def _check_family(variable: str, known: Family, family: Family) -> None:
+    """The parts of a mixture may have different families, but not a density in one and probabilities in the other."""
+    if known.discrete != family.discrete:
+        raise ArgumentError(
+            "circuit", f"discrete or continuous inputs for {variable!r}, not both", f"{known!r} and {family!r}"
+        )
 
 
 @singledispatch
@@ -196,4 +219,3 @@ def _(function: Conditional, points: Sequence[Tensor], blank: Tensor) -> tuple[F
 def _(function: Density, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:
     values = [point + blank for point in points] or [blank]
     return FunctionFamily(function), torch.stack(values, -1).reshape(-1, len(values))
-

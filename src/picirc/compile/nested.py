@@ -73,6 +73,13 @@ def _check_conditionals(circuit: SymbolicCircuit) -> None:
                 f"{circuit.names[id(unit)]} carries {carried}; eliminate children before parents: "
                 "from_bayesnet(net, order=net.children_first)."
             )
+    for z, functions in circuit.densities.items():
+        if len(functions) != 1:
+            carried = "several densities" if functions else "a joint density with others only"
+            raise StructureError(
+                f"nested quadrature places points at the conditional density of each latent, but {z!r} has {carried}; "
+                "leave out nested=True, or give different latents different names."
+            )
 
 
 def _place(

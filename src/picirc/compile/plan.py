@@ -17,6 +17,7 @@ from picirc.qpc.steps import Kinds, MixStep, PassStep, Pool, Schedule, Send, Ste
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Sum
 
+
 @dataclass(frozen=True)
 class Block:
     """Sum weights of one shape ``(rows, g, o, z)``; the integral and its axes for each row."""
@@ -40,12 +41,13 @@ class Slot:
 
 @dataclass(frozen=True)
 class Latent:
-    """The rows and the axis of a pool where a latent's posterior can be read off."""
+    """A row whose axes ``order`` include a latent's at ``axis``, where its posterior can be read off."""
 
     name: str
     pool: int
     row: int
     axis: int
+    order: Indices
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,7 @@ class _Planner:
             self._place(group)
         steps = [step for group in groups for step in self._steps(group)]
         pools = tuple(Pool(kinds, self.counts[i]) for kinds, i in self.pools.items())
-        blocks = tuple(
-            Block(*shape, integrals=tuple(self.integrals[i])) for shape, i in self.blocks.items()
-        )
+        blocks = tuple(Block(*shape, integrals=tuple(self.integrals[i])) for shape, i in self.blocks.items())
         schedule = Schedule(pools, tuple(steps), self.place[self.cells.root])
         return Plan(schedule, blocks, tuple(self.mixtures), tuple(self._slots()), tuple(self._latents()))
 
@@ -176,7 +176,7 @@ class _Planner:
             if cell.edges:
                 shared, integrated, _ = cell.split
                 axes = range(shared, shared + integrated)
-                found += [Latent(cell.order[axis], *self.place[cell], axis) for axis in axes]
+                found += [Latent(cell.order[axis], *self.place[cell], axis, cell.order) for axis in axes]
         return found
 
     def _pool(self, kinds: Kinds) -> int:
@@ -191,4 +191,3 @@ class _Planner:
 
 def _axes(order: Indices, target: Indices) -> tuple[int, ...] | None:
     return None if order == target else tuple(target.index(index) for index in order)
-

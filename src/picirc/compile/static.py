@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,9 +40,7 @@ def integrate_static(
         limit: The largest number of elements that a tensor may have.
     """
     rules = rules_of(circuit, rule)
-    check_size(
-        circuit.cost(rules), limit, "use fewer points, or another elimination order or network of lower width"
-    )
+    check_size(circuit.cost(rules), limit, "use fewer points, or another elimination order or network of lower width")
     grids = place(circuit, rules, domain, sigmas)
     like = torch.zeros((), dtype=torch.float64) if like is None else like
     axes = make_axes(grids, lambda z: (z,), like.dtype, like.device)
@@ -53,9 +52,7 @@ def integrate_static(
     return assemble(circuit, axes, like, refine)
 
 
-def place(
-    circuit: SymbolicCircuit, rules: Mapping[str, Rule], domain: Domain, sigmas: float | None
-) -> dict[str, Grid]:
+def place(circuit: SymbolicCircuit, rules: Mapping[str, Rule], domain: Domain, sigmas: float | None) -> dict[str, Grid]:
     """Place a rule for each latent on its domain."""
     given = {} if isinstance(domain, str) else dict(domain)
     unknown = set(given) - set(circuit.latents)
@@ -73,7 +70,7 @@ def place(
 
 def rules_of(circuit: SymbolicCircuit, rule: object) -> dict[str, Rule]:
     """One rule for each latent."""
-    rules = dict(rule) if isinstance(rule, Mapping) else dict.fromkeys(circuit.latents, rule)
+    rules: dict[str, Any] = dict(rule) if isinstance(rule, Mapping) else dict.fromkeys(circuit.latents, rule)
     if set(rules) != set(circuit.latents):
         expected = f"a rule for each latent ({', '.join(circuit.latents)})"
         raise ArgumentError("rule", expected, f"rules for {', '.join(map(str, rules)) or 'none'}")
@@ -83,9 +80,7 @@ def rules_of(circuit: SymbolicCircuit, rule: object) -> dict[str, Rule]:
     return rules
 
 
-def _refined(
-    rules: Mapping[str, Rule], domain: Domain, sigmas: float | None
-) -> tuple[dict[str, Rule], float | None]:
+def _refined(rules: Mapping[str, Rule], domain: Domain, sigmas: float | None) -> tuple[dict[str, Rule], float | None]:
     """More than twice the points on intervals a quarter wider, so that what the ends cut off is seen too."""
     choice = domain if isinstance(domain, str) else "marginal"
     finer = {z: rule.resize(5 * len(rule) // 2 + 1) for z, rule in rules.items()}

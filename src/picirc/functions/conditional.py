@@ -42,7 +42,7 @@ class Conditional:
     def parameters(self, *parents: Tensor) -> Tensor:
         """The valid parameters ``(..., P)`` at the given values of the parents."""
         raw = self.link(*parents)
-        if self.family.size == 1:
+        if self.family.size == 1 and raw.ndim <= max((parent.ndim for parent in parents), default=0):
             raw = raw.unsqueeze(-1)
         if raw.ndim == 0 or raw.shape[-1] != self.family.size:
             raise ArgumentError(

@@ -24,6 +24,8 @@ class LinearGaussian:
     """
 
     def __init__(self, weights: Mapping[str, float] | None = None, bias: float = 0.0, std: float = 1.0) -> None:
+        if not isinstance(weights, Mapping | None):
+            raise ArgumentError("weights", "a coefficient for each parent by name", weights, 'for example {"z1": 0.8}')
         self.weights = {name: _finite("weights", a) for name, a in (weights or {}).items()}
         self.bias = _finite("bias", bias)
         self.std = _finite("std", std)
@@ -55,7 +57,10 @@ class LinearGaussian:
 
 
 def _finite(argument: str, value: float) -> float:
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     if not math.isfinite(number):
         raise ArgumentError(argument, "a finite number", value)
     return number

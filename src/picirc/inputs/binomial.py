@@ -59,14 +59,6 @@ class SuccessFamily(FiniteFamily):
         """``n σ(l) σ(-l)``."""
         return self._trials * params[..., 0].sigmoid() * (-params[..., 0]).sigmoid()
 
-    def mode(self, params: Tensor) -> Tensor:
-        """``⌊(n + 1) σ(l)⌋``, at most n."""
-        return ((self._trials + 1) * params[..., 0].sigmoid()).floor().clamp(max=self._trials)
-
-    def mode_log_prob(self, params: Tensor) -> Tensor:
-        """Return the largest entry of the table."""
-        return self.table(params).amax(-1)
-
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
         """Draw numbers of successes; in float64, whose sigmoid keeps the last failure in 10¹⁵."""
         success = params[..., 0].double().sigmoid()

@@ -26,9 +26,7 @@ def as_columns(inputs: Family | Sequence[Family], n: int) -> tuple[Family, ...]:
     if isinstance(inputs, Family):
         return (inputs,) * n
     if isinstance(inputs, type) and issubclass(inputs, Family):
-        raise ArgumentError(
-            "inputs", expected, f"the class {inputs.__name__}", f"write {inputs.__name__}(...)"
-        )
+        raise ArgumentError("inputs", expected, f"the class {inputs.__name__}", f"write {inputs.__name__}(...)")
     if not isinstance(inputs, Sequence):
         raise ArgumentError("inputs", expected, inputs)
     for column, family in enumerate(inputs):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from picirc.errors import ArgumentError
 from picirc.inputs.family import Family, require_support
+from picirc.inputs.numerics import as_float
 
 LARGEST_LOGIT = 1e3  # beyond any probability of interest, yet sums of such logits are far from overflow
 
@@ -38,9 +39,7 @@ class FiniteFamily(Family):
         if x.is_floating_point():
             valid &= x == x.floor()
         expected = f"integers from 0 to {self.values - 1} for {self!r}"
-        require_support(
-            x, valid, variable, expected, "recode the values, or give the variable another family"
-        )
+        require_support(x, valid, variable, expected, "recode the values, or give the variable another family")
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Read from the table: ``(F or 1, K, P)`` and ``(F, B)`` to ``(F, K, B)``."""
@@ -63,12 +62,12 @@ class FiniteFamily(Family):
 
     def cdf(self, params: Tensor, x: Tensor) -> Tensor:
         """P(X <= x) in the order of the integer codes, ``(F, K, B)``."""
-        return self.log_interval(params, torch.full_like(x, -torch.inf), x).exp()
+        return self.log_interval(params, torch.zeros_like(x), x).exp()
 
     def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """Log of Σ p_c over the integers in [low, high]; a sum of positive terms, so that no tail cancels."""
-        first = _codes(low.ceil().clamp(0, self.values))
-        last = _codes(high.floor().clamp(-1, self.values - 1))
+        first = _codes(as_float(low).ceil().clamp(0, self.values))
+        last = _codes(as_float(high).floor().clamp(-1, self.values - 1))
         return sum_table(self.table(params), first, last)
 
     def mode(self, params: Tensor) -> Tensor:
@@ -95,9 +94,7 @@ class FiniteFamily(Family):
 def _codes(x: Tensor) -> Tensor:
     """``x`` as indices. A NaN has no code, and converting it would give 0 on some processors."""
     if x.is_floating_point() and bool(x.isnan().any()):
-        raise ArgumentError(
-            "x", "values without NaN", "NaN", "put the family's neutral value there, then mask"
-        )
+        raise ArgumentError("x", "values without NaN", "NaN", "put the family's neutral value there, then mask")
     return x.long()
 
 

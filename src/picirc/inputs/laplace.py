@@ -13,9 +13,7 @@ from torch import Tensor
 from picirc.inputs.family import require_above
 from picirc.inputs.location import LocationScale
 
-CLOSEST = (
-    1e-4  # in EM, an observation nearer to the location than this many scales weighs as if it were there
-)
+CLOSEST = 1e-4  # in EM, an observation nearer to the location than this many scales weighs as if it were there
 
 
 @final

@@ -88,16 +88,16 @@ class StudentT(LocationScale):
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Reweighted mean and scale, and ν from its own equation; pseudo-observations as for the Gaussian."""
+        """Reweighted mean and scale, and ν from its own equation; pseudo-observations as expected before."""
         weight, precision, first, second, log_precision = statistics.unbind(-1)
         loc, scale, df = params.unbind(-1)
         tiny = torch.finfo(params.dtype).tiny
         total = (weight + smoothing).clamp(min=tiny)
         shift = first / (precision + smoothing).clamp(min=tiny)
         spread = ((second + smoothing - first * shift) / total).clamp(min=0).sqrt()
-        mean_log = (log_precision - smoothing) / total  # u = 1 for an observation one scale from the location
         new_scale = (scale * spread).clamp(min=self.min_scale)
-        new = torch.stack((loc + scale * shift, new_scale, self._solve_df(df, mean_log)), -1)
+        new_df = self._solve_df(df, (log_precision / total).double(), (smoothing / total).double())
+        new = torch.stack((loc + scale * shift, new_scale, new_df), -1)
         return torch.where((weight + smoothing > 0).unsqueeze(-1), new, params)
 
     @property
@@ -114,8 +114,15 @@ class StudentT(LocationScale):
         return constant - (df + 1) / 2 * torch.log1p(z.square() / df)
 
     def _log_cdf(self, z: Tensor, params: Tensor) -> Tensor:
-        df, at = params[..., 2:].detach().cpu().numpy(), z.detach().cpu().numpy()
-        return torch.from_numpy(scipy.special.stdtr(df, at)).to(z).log()
+        df = params[..., 2:]
+        lower = scipy.special.stdtr(df.detach().cpu().numpy(), z.detach().cpu().numpy())
+        log_lower = torch.from_numpy(lower).to(z).log()
+        # where that underflows: f(z) g / (1 - g') with g = -f/f', from integrating by parts twice
+        g = (df + z.square()) / ((df + 1) * z.abs())
+        bend = (1 - df / z.square()) / (df + 1)
+        log_f = _log_constant(df) - (df + 1) / 2 * torch.log1p(z.square() / df)
+        lost = (log_lower < -600) & z.isfinite()
+        return torch.where(lost, log_f + g.log() - torch.log1p(-bend), log_lower)
 
     def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
         # a polar method: ν (e^(2E/ν) - 1) is the squared radius, with E exponential, of a bivariate t
@@ -132,14 +139,16 @@ class StudentT(LocationScale):
         yield u * z.square()
         yield u.log() - u
 
-    def _solve_df(self, old: Tensor, mean_log: Tensor) -> Tensor:
-        """Solve ``log h - ψ(h) + 1 + mean_log + ψ(h_old) - log h_old = 0`` for h = ν/2 by bisection.
+    def _solve_df(self, old: Tensor, mean_log: Tensor, prior: Tensor) -> Tensor:
+        """Maximise over ν by bisection; all in float64, as log h and ψ(h) cancel for large h.
 
-        Here h_old = (ν_old + 1)/2. The left side falls with h; if it has no root in the allowed range, the
-        nearest end is the best.
+        With h = ν/2 the derivative is ``log h - ψ(h) + 1 + E[log u - u]``, which falls with h; if it has no
+        root in the allowed range, the nearest end is best. ``mean_log`` is the mean of log û - û, û = E[u |
+        z], to which the share ``prior`` of pseudo-observations adds what the old ν expects.
         """
-        half = (old.double() + 1) / 2
-        constant = 1 + mean_log.double() - _log_minus_digamma(half)
+        half = old.double() / 2
+        correction = _log_minus_digamma(half + 0.5)  # E[log u | z] = log û - this
+        constant = 1 + mean_log - (1 - prior) * correction - prior * (1 + _log_minus_digamma(half))
         low = torch.full_like(constant, math.log(self.min_df / 2))
         high = torch.full_like(constant, math.log(MAX_DF / 2))
         for _ in range(50):
@@ -150,21 +159,14 @@ class StudentT(LocationScale):
 
 
 def _log_constant(df: Tensor) -> Tensor:
-    """``log Γ((ν+1)/2) - log Γ(ν/2) - log(πν)/2``, by a series where the gammas would cancel."""
+    """``log Γ((ν+1)/2) - log Γ(ν/2) - log(πν)/2``; the gammas cancel, hence float64."""
     half = df.double() / 2
-    inverse = 1 / half
-    square = inverse.square()
-    series = inverse * (-1 / 8 + square * (1 / 192 + square * (-1 / 640 + square * 17 / 14336)))
-    gammas = torch.lgamma(half + 0.5) - torch.lgamma(half) - half.log() / 2
-    return (torch.where(half > 30, series, gammas) - 0.5 * math.log(2 * math.pi)).to(df.dtype)
+    constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - (2 * math.pi * half).log() / 2
+    return constant.to(df.dtype)
 
 
 def _log_minus_digamma(h: Tensor) -> Tensor:
-    """``log h - ψ(h)``, from a series where the two would cancel."""
-    inverse = 1 / h
-    square = inverse.square()
-    series = inverse / 2 + square * (1 / 12 - square * (1 / 120 - square / 252))
-    return torch.where(h > 100, series, h.log() - torch.digamma(h))
+    return h.log() - torch.digamma(h)
 
 
 def _density(params: Tensor) -> Callable[[Tensor], Tensor]:

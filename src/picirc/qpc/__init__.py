@@ -1,0 +1,1 @@
+"""The tensor program: it knows nothing of symbols."""

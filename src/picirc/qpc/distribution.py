@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -11,17 +12,44 @@ from torch.distributions import Distribution, constraints
 
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
-from picirc.qpc.evidence import Points, as_points
+from picirc.qpc.completion import draw, most_probable
+from picirc.qpc.evidence import Intervals, Points, as_bounds, as_points
+from picirc.qpc.latents import LatentGrid, LatentPosterior, latent_posteriors
 from picirc.qpc.likelihood import Engine
+from picirc.qpc.moments import covariance
 from picirc.qpc.program import Parameters
-from picirc.qpc.queries import LatentGrid, latent_states
+from picirc.qpc.pruning import prune
+from picirc.qpc.queries import Marginals, check_possible, components
+from picirc.symbolic.circuit import Properties
+
+
+class Moment(Tensor):
+    """A moment of the distribution, ``(variables,)``, that can be called for the same moment given evidence.
+
+    torch's distributions have ``mean`` and ``variance`` as attributes; with evidence they are functions of it.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    _given: Callable[[Tensor], Tensor]
+
+    @staticmethod
+    def make(value: Tensor, given: Callable[[Tensor], Tensor]) -> Moment:
+        """Attach what answers a call to the value without evidence."""
+        moment = value.as_subclass(Moment)
+        moment._given = given
+        return moment
+
+    def __call__(self, given: Tensor | None = None) -> Tensor:
+        """The moment given evidence ``(batch, variables)`` or ``(variables,)``; NaN is unknown."""
+        return self.as_subclass(Tensor) if given is None else self._given(given)
 
 
 class QPC(Distribution):
     """A probabilistic circuit that approximates an integral circuit: a distribution over its observed variables.
 
     Every query is exact for this circuit unless its documentation says otherwise; how far the circuit is from the
-    integral that it stands for is what ``error`` estimates.
+    integral that it stands for is what ``error`` estimates. Data are ``(batch, variables)`` and NaN is missing;
+    evidence, ``given``, is the same or a single row ``(variables,)``.
 
     Args:
         engine: The tensor program.
@@ -43,7 +71,7 @@ class QPC(Distribution):
         variables: Sequence[str],
         families: Sequence[Family],
         latents: Sequence[LatentGrid],
-        properties: object,
+        properties: Properties,
         refine: Callable[[], QPC] | None = None,
     ) -> None:
         self.engine = engine
@@ -71,25 +99,135 @@ class QPC(Distribution):
         """Where the parameters are."""
         return self.parameters.like.device
 
-    def log_prob(self, value: Tensor, mask: Tensor | None = None) -> Tensor:
-        """``log p(x)`` for every row of ``value``, ``(batch, variables)``; missing values are integrated out exactly.
+    @property
+    def size(self) -> int:
+        """The number of sum weights."""
+        return sum(t.numel() for t in (*self.parameters.weights, *self.parameters.mixtures))
+
+    def log_prob(self, value: Tensor, mask: Tensor | None = None, given: Tensor | None = None) -> Tensor:
+        """``log p(x)``, or ``log p(x | e)``, for every row; missing values are integrated out exactly.
 
         Args:
-            value: The data; NaN is missing.
+            value: The data ``(batch, variables)``; NaN is missing.
             mask: True where a value is missing, in addition to NaN.
+            given: Evidence ``e``; where it has a value, ``value`` must have the same one or NaN.
 
         Returns:
             ``(batch,)``, with a gradient to the parameters if they need one.
         """
         points = self._points(value, mask)
-        needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in self.parameters.tensors)
-        if needs_gradient:
-            return self.engine.differentiable_log_prob(points, self.parameters)
-        return self.engine.log_prob(points, self.parameters)
+        if given is None:
+            return self._log_prob(points)
+        evidence = self._expanded(self._points(self._rows(given)), points.batch)
+        base = self._log_prob(evidence)
+        check_possible(base.detach())
+        return self._log_prob(_joined(points, evidence)) - base
 
-    def posteriors(self, x: Tensor, mask: Tensor | None = None) -> tuple[dict[str, Tensor], Tensor]:
-        """For each latent the posterior probabilities of its states ``(batch, states)``, and ``log p(x)``."""
-        return latent_states(self.engine, self.parameters, self.grids, self._points(x, mask))
+    def sample(
+        self,
+        sample_shape: int | Sequence[int] = (),
+        given: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Draw from the distribution, or complete evidence by draws from the conditional.
+
+        Args:
+            sample_shape: A number of samples n, or a shape as in torch.
+            given: Evidence ``(variables,)`` or ``(batch, variables)``.
+            generator: The source of randomness, torch's own by default.
+
+        Returns:
+            ``(*sample_shape, variables)``, or ``(*sample_shape, batch, variables)`` for a batch of evidence.
+        """
+        shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
+        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in shape) or 0 in shape:
+            raise ArgumentError("sample_shape", "a positive number of samples, or a shape", sample_shape)
+        source = generator
+        if source is None:
+            seed = int(torch.randint(2**62, ()).item())
+            source = torch.Generator(device=self.device).manual_seed(seed)
+        points = self._evidence(given)
+        drawn = draw(self.engine, self.parameters, points, math.prod(shape), source)
+        single = given is None or torch.as_tensor(given).ndim == 1
+        return drawn.view(*shape, *((len(self.variables),) if single else drawn.shape[1:]))
+
+    def marginals(self, given: Tensor | None = None) -> Marginals:
+        """``p(X_i | e)`` for every variable, from one pass up and one down."""
+        points = self._evidence(given)
+        found, values = components(self.engine, self.parameters, points)
+        check_possible(values)
+        return Marginals(found, points, self.variables, self._result_shape(given))
+
+    @property
+    def mean(self) -> Moment:
+        """``E[X]``, ``(variables,)``; ``mean(given=e)`` is ``E[X | e]`` in the shape of ``e``."""
+        return Moment.make(self.marginals().mean, lambda given: self.marginals(given).mean)
+
+    @property
+    def variance(self) -> Moment:
+        """``Var[X]``, ``(variables,)``; ``variance(given=e)`` is ``Var[X | e]`` in the shape of ``e``."""
+        return Moment.make(self.marginals().variance, lambda given: self.marginals(given).variance)
+
+    def covariance(self, given: Tensor | None = None) -> Tensor:
+        """``Cov[X | e]``, ``(variables, variables)``, with a batch of evidence ``(batch, variables, variables)``.
+
+        It takes one data point's pass for every variable that is not observed.
+        """
+        marginals = self.marginals(given)
+        points = self._evidence(given)
+        size = len(self.variables)
+        moments = (marginals.mean.reshape(-1, size), marginals.variance.reshape(-1, size))
+        found = covariance(self.engine, self.parameters, points, *moments)
+        return found if len(self._result_shape(given)) == 2 else found[0]
+
+    def cdf(self, value: Tensor, given: Tensor | None = None) -> Tensor:
+        """``P(X_1 ≤ x_1, …, X_D ≤ x_D | e)`` for every row; NaN leaves a variable unrestricted."""
+        high = torch.as_tensor(value)
+        high = high.masked_fill(high.isnan(), torch.inf)
+        return self.log_interval(torch.full_like(high, -torch.inf), high, given).exp()
+
+    def log_interval(self, low: Tensor, high: Tensor, given: Tensor | None = None) -> Tensor:
+        """``log P(low ≤ X ≤ high | e)`` for every row, both ends included.
+
+        Args:
+            low: ``(batch, variables)``; −inf where there is no lower bound.
+            high: ``(batch, variables)``; +inf where there is no upper bound.
+            given: Values that are known exactly.
+        """
+        below, above = as_bounds(low, high, len(self.variables), self.parameters.like)
+        batch = below.shape[1]
+        points = self._expanded(self._evidence(given), batch)
+        joint = self.engine.log_prob(Intervals(points, below, above), self.parameters)
+        if given is None:
+            return joint
+        base = self.engine.log_prob(points, self.parameters)
+        check_possible(base)
+        return joint - base
+
+    def mpe(self, given: Tensor | None = None) -> Tensor:
+        """Probable values for all that is not observed, in the shape of ``given``.
+
+        Finding the most probable completion is NP-hard in circuits like these, whose sums are not deterministic. This is
+        max-product decoding, which is exact when a single assignment of the latents dominates, compared with the greedy
+        choice from the top; of the two the one with the higher likelihood is returned.
+        """
+        points = self._evidence(given)
+        check_possible(self.engine.log_prob(points, self.parameters))
+        found = most_probable(self.engine, self.parameters, points)
+        return found.reshape(self._result_shape(given))
+
+    def latents(self, x: Tensor, mask: Tensor | None = None) -> Mapping[str, LatentPosterior]:
+        """The posterior of every continuous latent given each data point: density on the grid, mean, entropy."""
+        return latent_posteriors(self.engine, self.parameters, self.grids, self._points(x, mask))[0]
+
+    def prune(self, threshold: float) -> tuple[QPC, float]:
+        """A smaller circuit without states of prior probability below ``threshold``, and what that costs.
+
+        Returns:
+            The circuit, and a bound on the total variation distance between the two distributions.
+        """
+        engine, parameters, grids, bound = prune(self.engine, self.parameters, self.grids, threshold)
+        return QPC(engine, parameters, self.variables, self.families, grids, self.properties), bound
 
     def refined(self) -> QPC:
         """The same quadrature with more than twice the points, on intervals a quarter wider where they were derived."""
@@ -118,10 +256,43 @@ class QPC(Distribution):
     def __repr__(self) -> str:
         return f"QPC({len(self.variables)} variables, {self.size:,} weights, {str(self.dtype).split('.')[-1]})"
 
-    @property
-    def size(self) -> int:
-        """The number of sum weights."""
-        return sum(t.numel() for t in (*self.parameters.weights, *self.parameters.mixtures))
+    def _log_prob(self, points: Points) -> Tensor:
+        if torch.is_grad_enabled() and any(t.requires_grad for t in self.parameters.tensors):
+            return self.engine.differentiable_log_prob(points, self.parameters)
+        return self.engine.log_prob(points, self.parameters)
 
     def _points(self, x: Tensor, mask: Tensor | None = None) -> Points:
         return as_points(x, mask, self.families, self.variables, self.parameters.like)
+
+    def _rows(self, given: Tensor) -> Tensor:
+        given = torch.as_tensor(given)
+        return given.unsqueeze(0) if given.ndim == 1 else given
+
+    def _evidence(self, given: Tensor | None) -> Points:
+        if given is None:
+            given = self.parameters.like.new_full((1, len(self.variables)), torch.nan)
+        return as_points(self._rows(given), None, self.families, self.variables, self.parameters.like, argument="given")
+
+    def _result_shape(self, given: Tensor | None) -> torch.Size:
+        return self.event_shape if given is None else torch.as_tensor(given).shape
+
+    def _expanded(self, evidence: Points, batch: int) -> Points:
+        if evidence.batch == batch:
+            return evidence
+        if evidence.batch != 1:
+            raise ArgumentError("given", f"one row, or as many as x ({batch})", f"{evidence.batch} rows")
+        missing = None if evidence.missing is None else evidence.missing.expand(-1, batch)
+        return Points(evidence.values.expand(-1, batch), missing)
+
+
+def _joined(points: Points, evidence: Points) -> Points:
+    """What is known from either; they may not contradict each other."""
+    mine, theirs = points.values, evidence.values
+    both = ~mine.isnan() & ~theirs.isnan()
+    if bool((both & (mine != theirs)).any()):
+        raise ArgumentError(
+            "given", "the values of x, where both are known", "different values", "put NaN into x there"
+        )
+    values = torch.where(mine.isnan(), theirs, mine)
+    missing = values.isnan()
+    return Points(values, missing if bool(missing.any()) else None)

@@ -77,35 +77,97 @@ class Points:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Values known to lie in intervals.
+    """Values known exactly, and values known to lie in intervals.
 
     Attributes:
+        points: The values known exactly.
         low: ``(variables, batch)``, −inf where there is no lower bound.
         high: ``(variables, batch)``, +inf where there is no upper bound.
     """
 
+    points: Points
     low: Tensor
     high: Tensor
 
     @property
     def batch(self) -> int:
         """The number of data points."""
-        return self.low.shape[1]
+        return self.points.batch
 
     def part(self, start: int, stop: int) -> Intervals:
         """A part of the batch."""
-        return Intervals(self.low[:, start:stop].contiguous(), self.high[:, start:stop].contiguous())
+        low, high = (bound[:, start:stop].contiguous() for bound in (self.low, self.high))
+        return Intervals(self.points.part(start, stop), low, high)
 
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
-        """Put the log-probabilities of the intervals into ``out``, ``(fold, states, batch)``."""
+        """Put the log-probabilities of values and intervals into ``out``, ``(fold, states, batch)``."""
+        self.points.write(family, params, columns, out)
         low, high = self.low.index_select(0, columns), self.high.index_select(0, columns)
+        unbounded = (torch.isneginf(low) & torch.isposinf(high)).unsqueeze(1)
         for part in chunks(out):
-            out[part] = family.log_interval(_fold(params, part), low[part], high[part])
-        unbounded = torch.isneginf(low) & torch.isposinf(high)
-        out.masked_fill_(unbounded.unsqueeze(1), 0.0)
+            inside = family.log_interval(_fold(params, part), low[part], high[part])
+            out[part] += inside.masked_fill_(unbounded[part], 0.0)
 
 
-Evidence = Points | Intervals
+@dataclass(frozen=True)
+class Modes:
+    """Observed values; in place of a missing one each state puts its most probable value."""
+
+    points: Points
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+        return self.points.batch
+
+    def part(self, start: int, stop: int) -> Modes:
+        """A part of the batch."""
+        return Modes(self.points.part(start, stop))
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put the log-probabilities into ``out``, ``(fold, states, batch)``."""
+        self.points.write(family, params, columns, out)
+        if self.points.missing is not None:
+            missing = self.points.missing.index_select(0, columns).unsqueeze(1)
+            best = family.mode_log_prob(params).unsqueeze(-1)  # (fold or 1, states, 1)
+            torch.where(missing, best, out, out=out)
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """Observed values, with one variable of each data point weighted by the mean of its state.
+
+    The root's value is then ``p(e) · E[X_t − c_t | e]`` with a constant ``c_t`` below all means of states, and the flows
+    are those of the distribution proportional to ``p(x, e) (x_t − c_t)``.
+
+    Attributes:
+        points: The values known exactly.
+        variable: ``(batch,)``, the variable t of each data point.
+        offset: ``(variables,)``, the constants.
+    """
+
+    points: Points
+    variable: Tensor
+    offset: Tensor
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+        return self.points.batch
+
+    def part(self, start: int, stop: int) -> Tilted:
+        """A part of the batch."""
+        return Tilted(self.points.part(start, stop), self.variable[start:stop], self.offset)
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put the log-probabilities, and the logarithms of the weights, into ``out``, ``(fold, states, batch)``."""
+        self.points.write(family, params, columns, out)
+        tilt = (family.mean(params) - self.offset[columns].unsqueeze(1)).log()  # (fold, states)
+        slots, rows = (columns.unsqueeze(1) == self.variable.unsqueeze(0)).nonzero(as_tuple=True)
+        out[slots, :, rows] += tilt[slots]
+
+
+Evidence = Points | Intervals | Modes | Tilted
 
 
 def chunks(values: Tensor) -> list[slice]:
@@ -120,8 +182,27 @@ def _fold(params: Tensor, part: slice) -> Tensor:
     return params if params.shape[0] == 1 else params[part]
 
 
+def as_bounds(low: Tensor, high: Tensor, variables: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Check bounds from a user, ``(batch, variables)`` each, and bring them into the layout of the program."""
+    below, above = (torch.as_tensor(bound) for bound in (low, high))
+    for name, bound in (("low", below), ("high", above)):
+        if bound.ndim != 2 or bound.shape[1] != variables or len(bound) == 0 or bound.shape != above.shape:
+            expected = f"a tensor (batch, {variables}), both bounds alike"
+            raise ArgumentError(name, expected, f"shape {tuple(bound.shape)}")
+        if bound.isnan().any():
+            raise ArgumentError(name, "numbers", "NaN", "an infinite bound leaves a variable unrestricted")
+    if (below > above).any():
+        raise ArgumentError("low", "bounds with low ≤ high", "a lower bound above the upper one")
+    return tuple(b.to(device=like.device, dtype=like.dtype).T.contiguous() for b in (below, above))  # type: ignore[return-value]
+
+
 def as_points(
-    x: Tensor, mask: Tensor | None, families: Sequence[Family], names: Sequence[str], like: Tensor
+    x: Tensor,
+    mask: Tensor | None,
+    families: Sequence[Family],
+    names: Sequence[str],
+    like: Tensor,
+    argument: str = "x",
 ) -> Points:
     """Check data from a user, ``(batch, variables)``, and bring them into the layout of the program.
 
@@ -131,15 +212,16 @@ def as_points(
         families: The family of each variable.
         names: What the user calls the variables.
         like: A tensor of the program's dtype and device.
+        argument: What the user calls the data.
     """
     x = torch.as_tensor(x)
     if x.ndim != 2 or x.shape[1] != len(families):
         expected = f"a tensor (batch, {len(families)}), one column per variable"
-        raise ArgumentError("x", expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
+        raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
     if len(x) == 0:
-        raise ArgumentError("x", "at least one data point", "an empty batch")
+        raise ArgumentError(argument, "at least one data point", "an empty batch")
     if x.is_complex():
-        raise ArgumentError("x", "real numbers", str(x.dtype))
+        raise ArgumentError(argument, "real numbers", str(x.dtype))
     values = x.to(device=like.device, dtype=like.dtype).T.contiguous()
     missing = _missing(values, mask)
     if mask is not None and missing is not None:

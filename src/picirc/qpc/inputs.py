@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from picirc.inputs import Family
@@ -45,7 +46,7 @@ class InputLayer:
     """All input groups of a program.
 
     Args:
-        groups: The groups. Those that come first write their rows, the others are multiplied in.
+        groups: The groups. One that comes first at all of its rows writes them, the others are multiplied in.
         program: The program whose rows are filled.
     """
 
@@ -54,7 +55,9 @@ class InputLayer:
         self._program = program
         pools = program.schedule.pools
         written = [np.zeros(pool.rows, dtype=bool) for pool in pools]
-        self._writes = [_claims(group, written) for group in groups]
+        writes = [_claims(group, written) for group in groups]
+        # What is multiplied in would be lost in rows that are written afterwards.
+        self._fills = sorted(zip(self.groups, writes, strict=True), key=lambda fill: not fill[1])
         self._blank: list[Rows] = [np.flatnonzero(~rows) for rows in written]
 
     def fill(self, rows: list[Tensor], evidence: Evidence, params: Sequence[Tensor]) -> None:
@@ -64,7 +67,7 @@ class InputLayer:
                 pool.zero_()
             elif len(blank):
                 pool.index_fill_(0, self._program.index(blank, pool.device), 0.0)
-        for group, writes in zip(self.groups, self._writes, strict=True):
+        for group, writes in self._fills:
             self._fill_group(rows[group.pool], group, evidence, params[group.params], writes)
 
     def gradients(self, flows: Sequence[Tensor], evidence: Points, params: Sequence[Tensor]) -> list[Tensor]:
@@ -97,9 +100,7 @@ class InputLayer:
             return params
         return params.index_select(0, self._program.index(group.selection, params.device))
 
-    def _fill_group(
-        self, pool: Tensor, group: InputGroup, evidence: Evidence, params: Tensor, writes: bool
-    ) -> None:
+    def _fill_group(self, pool: Tensor, group: InputGroup, evidence: Evidence, params: Tensor, writes: bool) -> None:
         params = self.select(group, params)
         columns = self._program.index(group.columns, pool.device)
         start, stop = _span(group.rows)
@@ -119,7 +120,7 @@ class InputLayer:
             pool.index_add_(0, rows, wide.reshape(len(rows), *pool.shape[1:]))
 
 
-def _claims(group: InputGroup, written: list[np.ndarray[tuple[int, ...], np.dtype[np.bool_]]]) -> bool:
+def _claims(group: InputGroup, written: Sequence[NDArray[np.bool_]]) -> bool:
     """Whether a group is the first at all of its rows and covers all of their states."""
     rows = group.rows
     alone = not written[group.pool][rows].any() and len(np.unique(rows)) == len(rows)

@@ -61,9 +61,7 @@ def mix_up(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tens
     return mixed.log_().add_(top), scale
 
 
-def mix_down(
-    parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradient: Tensor | None
-) -> Tensor:
+def mix_down(parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradient: Tensor | None) -> Tensor:
     """Reverse of ``mix_up``: the flows of the parts ``(fold, arity, states, batch)``."""
     shifted, top, _ = _align(parts, scales)
     ratio = shifted.sub_(top.unsqueeze(1)).exp_()
@@ -93,7 +91,7 @@ def spread(results: Tensor, axes: Sequence[int], shape: Sequence[int], target: S
         target: Those of the target's axes.
     """
     order = sorted(range(len(axes)), key=axes.__getitem__)
-    viewed = results.unflatten(1, tuple(shape) or (1,))
+    viewed: Tensor = results.unflatten(1, tuple(shape) or (1,))
     if not shape:
         return viewed.view(len(results), *(1 for _ in target), -1).expand(-1, *target, -1)
     viewed = viewed.permute(0, *(1 + i for i in order), -1)
@@ -105,7 +103,7 @@ def spread(results: Tensor, axes: Sequence[int], shape: Sequence[int], target: S
 
 def gather_back(flows: Tensor, axes: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Tensor:
     """Reverse of ``spread``: sum flows ``(n, states of target, batch)`` back to ``(n, states of results, batch)``."""
-    viewed = flows.unflatten(1, tuple(target) or (1,))
+    viewed: Tensor = flows.unflatten(1, tuple(target) or (1,))
     missing = [1 + position for position in range(len(target)) if position not in axes]
     if missing:
         viewed = viewed.sum(missing)

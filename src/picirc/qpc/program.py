@@ -108,9 +108,7 @@ class Program:
 
     def dims(self, step: SumStep) -> tuple[int, int, int, int]:
         """The numbers of states g, o, z, r of a sum step."""
-        g, o, z, r = (
-            math.prod(self.sizes(k)) for k in (step.shared, step.new, step.integrated, step.passed)
-        )
+        g, o, z, r = (math.prod(self.sizes(k)) for k in (step.shared, step.new, step.integrated, step.passed))
         return g, o, z, r
 
     def result_shape(self, step: SumStep) -> tuple[int, ...]:
@@ -138,7 +136,7 @@ class Program:
             batch: The number of data points.
             keep: Remember what ``down`` needs.
         """
-        trace = self._fresh_trace(parameters.like, batch)
+        trace = self.fresh_trace(parameters.like, batch)
         fill(trace.rows)
         scratch = trace.lease(self._scratch_elements() * batch)
         for number, step in enumerate(self.schedule.steps):
@@ -149,8 +147,8 @@ class Program:
                     self._mix_up(step, trace, parameters.mixtures[step.block])
                 case PassStep():
                     # Copies, because rows of the same pool are written.
-                    rows, scales = (_slice(pools, step).clone() for pools in (trace.rows, trace.scales))
-                    self._send(step.sends, self.shapes[step.pool], rows, scales, trace)
+                    rows, scales = (rows_of(pools, step).clone() for pools in (trace.rows, trace.scales))
+                    self.send(step.sends, self.shapes[step.pool], rows, scales, trace)
         return trace
 
     def root(self, trace: Trace) -> Tensor:
@@ -185,7 +183,7 @@ class Program:
                     gradient = flows.mixtures[step.block] if gradients else None
                     self._mix_down(step, trace, parameters.mixtures[step.block], gradient)
                 case PassStep():
-                    self._collect(step.sends, self.shapes[step.pool], trace.rows, _slice(trace.rows, step))
+                    self._collect(step.sends, self.shapes[step.pool], trace.rows, rows_of(trace.rows, step))
         return flows
 
     def matrices(self, step: SumStep, weights: Tensor) -> Tensor:
@@ -195,12 +193,10 @@ class Program:
         rows = weights[step.first : step.first + fold * step.edges]
         return rows.reshape(fold * g, step.edges * o, z)
 
-    def _sum_up(
-        self, number: int, step: SumStep, trace: Trace, weights: Tensor, scratch: Tensor, keep: bool
-    ) -> None:
+    def _sum_up(self, number: int, step: SumStep, trace: Trace, weights: Tensor, scratch: Tensor, keep: bool) -> None:
         g, o, z, r = self.dims(step)
         fold, edges = step.stop - step.start, step.edges
-        rows, scales = _slice(trace.rows, step), _slice(trace.scales, step)
+        rows, scales = rows_of(trace.rows, step), rows_of(trace.scales, step)
         batch = rows.shape[-1]
         cells = rows.view(fold * g, z, r * batch)
         top = scale_rows(cells)
@@ -216,7 +212,7 @@ class Program:
             logs += top  # the maxima differ between the states of a row
         scales = scales.repeat_interleave(edges, 0)
         results = logs.view(fold * edges, g * o * r, batch)
-        self._send(step.sends, self.result_shape(step), results, scales, trace)
+        self.send(step.sends, self.result_shape(step), results, scales, trace)
 
     def _sum_down(
         self,
@@ -229,7 +225,7 @@ class Program:
     ) -> None:
         g, o, z, r = self.dims(step)
         fold, edges = step.stop - step.start, step.edges
-        rows = _slice(trace.rows, step)
+        rows = rows_of(trace.rows, step)
         batch = rows.shape[-1]
         flow = _shaped(scratch[0], fold * edges, g * o * r, batch)
         self._collect(step.sends, self.result_shape(step), trace.rows, flow)
@@ -243,23 +239,24 @@ class Program:
         )
 
     def _mix_up(self, step: MixStep, trace: Trace, weights: Tensor) -> None:
-        parts, scales = self._parts(step, trace)
+        parts, scales = self.parts(step, trace)
         mixed, scale = mix_up(parts, scales, weights)
-        _slice(trace.rows, step).copy_(mixed)
-        _slice(trace.scales, step).copy_(scale)
+        rows_of(trace.rows, step).copy_(mixed)
+        rows_of(trace.scales, step).copy_(scale)
 
     def _mix_down(self, step: MixStep, trace: Trace, weights: Tensor, gradient: Tensor | None) -> None:
-        parts, scales = self._parts(step, trace)
-        flows = mix_down(parts, scales, weights, _slice(trace.rows, step), gradient)
+        parts, scales = self.parts(step, trace)
+        flows = mix_down(parts, scales, weights, rows_of(trace.rows, step), gradient)
         sources = self.index(step.sources, flows.device).flatten()
         trace.rows[step.pool].index_copy_(0, sources, flows.flatten(0, 1))
 
-    def _parts(self, step: MixStep, trace: Trace) -> tuple[Tensor, Tensor]:
+    def parts(self, step: MixStep, trace: Trace) -> tuple[Tensor, Tensor]:
+        """The parts of mixtures ``(fold, arity, states, batch)`` and their scales ``(fold, arity, batch)``."""
         rows, scales = trace.rows[step.pool], trace.scales[step.pool]
         sources = self.index(step.sources, rows.device)
         return rows[sources], scales[sources]
 
-    def _send(
+    def send(
         self, sends: Sequence[Send], shape: tuple[int, ...], results: Tensor, scales: Tensor, trace: Trace
     ) -> None:
         """Multiply results into the rows that use them, which means adding logarithms."""
@@ -278,10 +275,8 @@ class Program:
                 viewed.index_add_(0, rows, spread(chosen, send.axes, shape, into).reshape(-1, *viewed.shape[1:]))
             trace.scales[send.pool].index_add_(0, rows, scale)
 
-    def _collect(
-        self, sends: Sequence[Send], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor
-    ) -> None:
-        """Reverse of ``_send``: the flow of a result is the sum of the flows of the rows that use it."""
+    def _collect(self, sends: Sequence[Send], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
+        """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""
         for number, send in enumerate(sends):
             used = self.index(send.rows, out.device)
             first_of_all = number == 0 and send.sources is None
@@ -298,7 +293,8 @@ class Program:
             else:
                 out.index_add_(0, self.index(send.sources, out.device), flows)
 
-    def _fresh_trace(self, like: Tensor, batch: int) -> Trace:
+    def fresh_trace(self, like: Tensor, batch: int) -> Trace:
+        """Rows that nothing has been written to, and scales of zero."""
         lease = self.workspace.lease(like.dtype, like.device)
         pools = self.schedule.pools
         rows = [lease(p.rows, math.prod(shape), batch) for p, shape in zip(pools, self.shapes, strict=True)]
@@ -317,7 +313,8 @@ class Program:
         return max([1, *rows, *(self._result_elements(s) for s in self._sum_steps())])
 
 
-def _slice(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
+def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
+    """The rows of a step, a view."""
     return pools[step.pool][step.start : step.stop]
 
 

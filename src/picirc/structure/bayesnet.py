@@ -17,6 +17,13 @@ class Function(Protocol):
         """The names of the latents it is conditioned on."""
 
 
+def check_function(function: object) -> None:
+    """Raise an error unless something can be what a variable or a unit carries."""
+    if not isinstance(getattr(function, "parents", None), tuple):
+        remedy = "use pc.LinearGaussian, pc.Conditional or pc.Density"
+        raise ArgumentError("function", "a conditional density with a tuple of parents", function, remedy)
+
+
 class BayesNet:
     """A Bayesian network of continuous latents and observed variables.
 
@@ -39,10 +46,12 @@ class BayesNet:
 
     def latent(self, name: str, function: Function) -> None:
         """Add the continuous latent ``name`` with its density given its parents."""
+        check_function(function)
         self._latents[self._fresh(name)] = function
 
     def observed(self, name: str, function: Function) -> None:
         """Add the observed variable ``name`` with its density (or mass) given its latent parents."""
+        check_function(function)
         self._observed[self._fresh(name)] = function
 
     @property

@@ -63,8 +63,9 @@ def chow_liu(
 
     Example:
         >>> rng = np.random.default_rng(0)
-        >>> X = np.cumsum(rng.normal(size=(1000, 4)), axis=1)  # a random walk: each column follows the one
-        before >>> chow_liu(X) [(0, 1), (1, 2), (2, 3)]
+        >>> X = np.cumsum(rng.normal(size=(1000, 4)), axis=1)  # each column follows the one before
+        >>> chow_liu(X)
+        [(0, 1), (1, 2), (2, 3)]
     """
     return maximum_spanning_tree(mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk))
 

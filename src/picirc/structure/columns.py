@@ -41,16 +41,12 @@ def read_table(X: npt.ArrayLike) -> Values:
         raise ArgumentError("X", "numbers", f"dtype {table.dtype}", remedy)
     if table.ndim != 2:
         got = f"shape {table.shape}"
-        raise ArgumentError(
-            "X", "two dimensions, (rows, columns)", got, "X.reshape(len(X), -1) flattens images"
-        )
+        raise ArgumentError("X", "two dimensions, (rows, columns)", got, "X.reshape(len(X), -1) flattens images")
     if 0 in table.shape:
         raise ArgumentError("X", "at least one row and one column", f"shape {table.shape}")
     for column in range(table.shape[1]) if table.dtype.kind == "f" else ():
         if np.isinf(table[:, column]).any():
-            raise ArgumentError(
-                "X", "finite values", f"an infinite one in column {column}", "use NaN if missing"
-            )
+            raise ArgumentError("X", "finite values", f"an infinite one in column {column}", "use NaN if missing")
     return table
 
 
@@ -69,9 +65,7 @@ def column_kinds(table: Values, columns: Columns = "auto") -> tuple[Kind, ...]:
     """
     declared = [columns] * table.shape[1] if isinstance(columns, str) else list(columns)
     if len(declared) != table.shape[1]:
-        raise ArgumentError(
-            "columns", f"one kind for each of {table.shape[1]} columns", f"{len(declared)} kinds"
-        )
+        raise ArgumentError("columns", f"one kind for each of {table.shape[1]} columns", f"{len(declared)} kinds")
     return tuple(_kind(table[:, i], kind, f"column {i}") for i, kind in enumerate(declared))
 
 
@@ -132,14 +126,23 @@ def _equal_frequency(counts: npt.NDArray[np.intp], bins: int) -> npt.NDArray[np.
     Each interval ends as close as it can to its share of the rows that are left, so a frequent value (the
     black of an image) takes an interval of its own and the others divide the rest among them.
     """
-    cumulative = np.cumsum(counts)
+    cumulative = np.append(0, np.cumsum(counts))
     ends = [0]
     while ends[-1] < len(counts):
-        left = bins - len(ends) + 1
-        done = cumulative[ends[-1] - 1] if ends[-1] else 0
-        target = done + (cumulative[-1] - done) / left
-        end = int(np.searchsorted(cumulative, target))  # the value with which the share is reached
-        if end > ends[-1] and target - cumulative[end - 1] < cumulative[end] - target:
+        start = ends[-1]
+        target = cumulative[start] + _share(counts[start:], bins - len(ends) + 1)
+        end = max(int(np.searchsorted(cumulative, target)), start + 1)
+        if end > start + 1 and target - cumulative[end - 1] < cumulative[end] - target:
             end -= 1
-        ends.append(end + 1)
+        ends.append(end)
     return np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+
+
+def _share(counts: npt.NDArray[np.intp], bins: int) -> float:
+    """Return the number of rows a bin should hold when values above that number have bins of their own."""
+    frequent = np.zeros(len(counts), bool)
+    while True:
+        share = float(counts[~frequent].sum() / (bins - frequent.sum()))
+        if np.array_equal(frequent, counts > share):
+            return share
+        frequent = counts > share  # the share has become smaller, so these are more values than before

@@ -32,10 +32,10 @@ def topological_order(parents: Mapping[str, Sequence[str]]) -> list[str]:
     children: dict[str, list[str]] = {name: [] for name in names}
     waiting: dict[str, int] = {}
     for name in names:
-        distinct = set(parents[name])
-        for parent in sorted(distinct - index.keys()):
-            raise ArgumentError("parents", f"parents of {name!r} that are nodes", parent, "declare it first")
+        distinct = dict.fromkeys(parents[name])
         for parent in distinct:
+            if parent not in index:
+                raise ArgumentError("parents", f"parents of {name!r} that are nodes", parent, "declare it too")
             children[parent].append(name)
         waiting[name] = len(distinct)
 

@@ -72,7 +72,7 @@ def mutual_information(
     if gaussian:
         information[np.ix_(gaussian, gaussian)] = _gaussian_information(table, gaussian, smoothing, chunk)
     np.fill_diagonal(information, 0.0)
-    return information
+    return (information + information.T) / 2  # sums in another order differ in the last digit
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,7 @@ def _add_discrete(
             information[np.ix_(right.columns, left.columns)] = block.T
 
 
-def _groups(
-    table: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: int, side: int
-) -> Iterator[_Group]:
+def _groups(table: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: int, side: int) -> Iterator[_Group]:
     """Gather columns into groups of at most ``side`` levels or of one column; skip those that do not vary."""
     members: list[tuple[int, Levels, int]] = []
     size = 0
@@ -174,17 +172,19 @@ def _pair_counts(left: _Group, right: _Group, chunk: int) -> Matrix:
     return table[np.ix_(left.observed, right.observed)]
 
 
-def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Matrix:
+def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Values:
     """Return leftᵀ right as a dense matrix."""
     n_rows, size = left.shape[0], left.shape[1] + right.shape[1]
     if left.nnz + right.nnz < SPARSE_DENSITY * n_rows * size:
-        product: Matrix = (left.T.tocsr() @ right).toarray().astype(np.float64)
+        product: Values = (left.T.tocsr() @ right).toarray()
         return product
-    total = np.zeros((left.shape[1], right.shape[1]))
-    step = max(1, chunk // size)
+    total = np.zeros((left.shape[1], right.shape[1]), left.dtype)
+    step = max(1, 4 * chunk // size)  # indicators are half as wide as counts; many short products would be slow
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        total += left[rows].toarray().T @ right[rows].toarray()
+        first = left[rows].toarray()
+        second = first if left is right else right[rows].toarray()  # NumPy computes AᵀA in half the time
+        total += first.T @ second
     return total
 
 

@@ -201,9 +201,7 @@ def _neighbours(edges: Iterable[Sequence[int]]) -> list[list[int]]:
     neighbours: list[list[int]] = [[] for _ in range(len(pairs) + 1)]
     for pair in pairs:
         if len(pair) != 2 or max(pair) > len(pairs):
-            expected = (
-                f"pairs of nodes 0..{len(pairs)}, since {len(pairs)} edges make a tree of one node more"
-            )
+            expected = f"pairs of nodes 0..{len(pairs)}, since {len(pairs)} edges make a tree of one node more"
             raise ArgumentError("edges", expected, pair)
         a, b = pair
         neighbours[a].append(b)

@@ -1,0 +1,1 @@
+"""The language of integral circuits, free of tensors."""

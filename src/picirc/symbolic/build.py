@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from picirc.errors import ArgumentError
 from picirc.structure.bayesnet import BayesNet, Function
+from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.elimination import default_order
-from picirc.symbolic.units import Factor, Input, Integral, Product, Unit
+from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
 
 FunctionOf = Callable[[int, str | None], Function]
 
@@ -70,6 +72,54 @@ def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> Sym
     if root is None:
         raise ArgumentError("tree", "at least one observed variable", "none")
     return SymbolicCircuit(root, tuple(f"x{j}" for j in range(tree.n_variables)))
+
+
+@dataclass(frozen=True)
+class Open:
+    """A function that is filled in later, with numbers or with a neural net; only its parents are known."""
+
+    parents: tuple[str, ...]
+
+
+def from_structure(structure: LatentTree | RegionGraph, product: str = "cp") -> SymbolicCircuit:
+    """The circuit of a latent tree or a region graph whose functions are still open.
+
+    Args:
+        structure: The structure. Latent or region ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
+        product: How a partition of a region combines its parts. ``"cp"``: each part is integrated by itself against
+            ``p(z_part | z_region)``. ``"tucker"``: all parts together against ``p(z_1, …, z_k | z_region)``.
+    """
+    if isinstance(structure, LatentTree):
+        return from_tree(structure, _open, _open)
+    if product not in ("cp", "tucker"):
+        raise ArgumentError("product", '"cp" or "tucker"', product)
+    return from_regions(structure, product)
+
+
+def from_regions(graph: RegionGraph, product: str) -> SymbolicCircuit:
+    """The circuit of a region graph: one latent a region, one product a partition, one sum over the partitions."""
+    functions: list[Unit] = []
+    for region, (scope, partitions) in enumerate(zip(graph.scopes, graph.partitions, strict=True)):
+        name = f"z{region}"
+        if not partitions:
+            functions.append(_product([Input(f"x{j}", Open((name,))) for j in scope]))
+            continue
+        products = [_partition(parts, name, functions, product) for parts in partitions]
+        uniform = [1 / len(products)] * len(products)
+        functions.append(products[0] if len(products) == 1 else Sum(products, uniform))
+    root = Integral(f"z{graph.root}", functions[graph.root], Open(()))
+    return SymbolicCircuit(root, tuple(f"x{j}" for j in range(graph.n_variables)))
+
+
+def _partition(parts: Sequence[int], region: str, functions: Sequence[Unit], product: str) -> Unit:
+    names = [f"z{part}" for part in parts]
+    if product == "tucker":
+        return Integral(names, Product(*(functions[part] for part in parts)), Open((region,)))
+    return Product(*(Integral(name, functions[part], Open((region,))) for part, name in zip(parts, names, strict=True)))
+
+
+def _open(_: int, parent: str | None) -> Function:
+    return Open((parent,) if parent else ())
 
 
 def _checked(unit: Input | Integral, parent: str | None) -> Unit:

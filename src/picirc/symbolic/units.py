@@ -1,7 +1,7 @@
 """The four units of an integral circuit, as frozen values.
 
-A unit stands for a function of observed variables (its *scope*) and of latents that are still *free*. Units are compared
-by identity: using the same object twice shares the sub-circuit, which makes the circuit a DAG.
+A unit stands for a function of observed variables (its *scope*) and of latents that are still *free*. Units are
+compared by identity: using the same object twice shares the sub-circuit, which makes the circuit a DAG.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from picirc.errors import ArgumentError
-from picirc.structure.bayesnet import Function
+from picirc.structure.bayesnet import Function, check_function
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,6 +20,11 @@ class Input:
 
     variable: str
     function: Function
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.variable, str) or not self.variable:
+            raise ArgumentError("variable", "a non-empty string", self.variable)
+        check_function(self.function)
 
     @property
     def inputs(self) -> tuple[Unit, ...]:
@@ -33,6 +38,9 @@ class Factor:
 
     variables: tuple[str, ...]
     function: Function
+
+    def __post_init__(self) -> None:
+        check_function(self.function)
 
     @property
     def latents(self) -> tuple[str, ...]:
@@ -57,14 +65,14 @@ class Integral:
     child: Unit
     factors: tuple[Factor, ...]
 
-    def __init__(
-        self, variables: str | Sequence[str], child: Unit, functions: Function | Sequence[Factor]
-    ) -> None:
+    def __init__(self, variables: str | Sequence[str], child: Unit, functions: Function | Sequence[Factor]) -> None:
         names = (variables,) if isinstance(variables, str) else tuple(variables)
         if not names or len(set(names)) != len(names):
             raise ArgumentError("variables", "one latent or several different ones", names)
         _check_unit("child", child)
         factors = tuple(functions) if isinstance(functions, Sequence) else (Factor(names, functions),)
+        if not all(isinstance(factor, Factor) for factor in factors):
+            raise ArgumentError("functions", "one density, or a sequence of pc.Factor", functions)
         object.__setattr__(self, "variables", names)
         object.__setattr__(self, "child", child)
         object.__setattr__(self, "factors", factors)

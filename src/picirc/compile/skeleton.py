@@ -1,0 +1,94 @@
+"""A structure ready for parameters: the plan of a latent tree or region graph whose functions are still open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+import numpy as np
+from torch import Tensor
+
+from picirc.compile.plan import make_plan
+from picirc.inputs import Family
+from picirc.qpc.distribution import QPC
+from picirc.qpc.inputs import InputGroup, InputLayer
+from picirc.qpc.latents import LatentGrid
+from picirc.qpc.likelihood import Engine
+from picirc.qpc.program import Parameters, Program
+from picirc.qpc.steps import MixStep
+from picirc.structure.regions import RegionGraph
+from picirc.structure.trees import LatentTree
+from picirc.symbolic.build import from_structure
+
+_STATES = "states"  # all latents have equally many
+
+
+class Skeleton:
+    """Everything of a circuit but its numbers.
+
+    Args:
+        structure: A latent tree or a region graph.
+        families: The family of each variable.
+        product: ``"cp"`` or ``"tucker"``, for region graphs.
+    """
+
+    def __init__(self, structure: LatentTree | RegionGraph, families: Sequence[Family], product: str = "cp") -> None:
+        self.families = tuple(families)
+        self.circuit = from_structure(structure, product)
+        self.plan = make_plan(self.circuit, dict.fromkeys(self.circuit.latents, _STATES))
+        self.groups = self._groups()
+        self.engine: Callable[[int], Engine] = lru_cache(maxsize=8)(self._engine)
+
+    def weight_shapes(self, states: int) -> list[tuple[int, int, int, int]]:
+        """The shape ``(rows, g, o, z)`` of each block of sum weights."""
+        return [
+            (len(b.integrals), states ** len(b.shared), states ** len(b.new), states ** len(b.integrated))
+            for b in self.plan.blocks
+        ]
+
+    def mixture_shapes(self, states: int) -> list[tuple[int, int, int]]:
+        """The shape ``(fold, arity, states)`` of each block of mixing weights."""
+        shapes: dict[int, tuple[int, int, int]] = {}
+        for step in self.plan.schedule.steps:
+            if isinstance(step, MixStep):
+                axes = len(self.plan.schedule.pools[step.pool].kinds)
+                shapes[step.block] = (*step.sources.shape, states**axes)
+        return [shapes[i] for i in range(len(shapes))]
+
+    def qpc(self, states: int, parameters: Parameters, points: Tensor | None, weights: Tensor | None) -> QPC:
+        """The circuit with the given numbers; ``points`` and ``weights`` are the grid of all latents, if there is one."""
+        latents = [
+            LatentGrid(z.name, z.pool, z.row, z.axis, *self._grid(z, points, weights)) for z in self.plan.latents
+        ]
+        return QPC(
+            self.engine(states), parameters, self.circuit.variables, self.families, latents, self.circuit.properties
+        )
+
+    @staticmethod
+    def _grid(place: object, points: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        order, axis = place.order, place.axis  # type: ignore[attr-defined]
+        shape = [-1 if i == axis else 1 for i in range(len(order))]
+        return tuple(None if t is None else t.view(shape) for t in (points, weights))  # type: ignore[return-value]
+
+    def _groups(self) -> list[InputGroup]:
+        """The input units by family; the parameters of a group are in the order of its rows."""
+        members: dict[tuple[Family, int, tuple[int, ...] | None], list[tuple[int, int]]] = {}
+        for slot in self.plan.slots:
+            column = int(slot.unit.variable[1:])
+            members.setdefault((self.families[column], slot.pool, slot.axes), []).append((column, slot.row))
+        return [
+            InputGroup(
+                family,
+                number,
+                np.array([column for column, _ in slots]),
+                pool,
+                np.array([row for _, row in slots]),
+                (_STATES,),
+                axes,
+            )
+            for number, ((family, pool, axes), slots) in enumerate(members.items())
+        ]
+
+    def _engine(self, states: int) -> Engine:
+        program = Program(self.plan.schedule, {_STATES: states})
+        return Engine(program, InputLayer(self.groups, program))

@@ -1,0 +1,134 @@
+"""Completing data points: samples, and the most probable values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from picirc.inputs import Family
+from picirc.qpc.descend import descend, maximiser, project, sampler
+from picirc.qpc.evidence import Modes, Points
+from picirc.qpc.likelihood import Engine
+from picirc.qpc.maximum import max_up
+from picirc.qpc.program import Parameters, Trace
+from picirc.qpc.queries import check_possible
+from picirc.qpc.steps import SumStep
+
+# The choices of one step may take this many elements at a time.
+_CHOICES = 2**25
+
+Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
+
+
+def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generator: torch.Generator) -> Tensor:
+    """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
+    parameters = parameters.detach()
+
+    def outcome(family: Family, params: Tensor, row: Tensor, state: Tensor) -> Tensor:
+        table = family.table(params)
+        if table is None:
+            return family.sample(params[row, state], generator)
+        return _invert(table.exp().cumsum(-1), row, state, generator)
+
+    drawn = []
+    for _, part in engine.parts(points):
+        assert isinstance(part, Points)
+        trace = engine.up(part, parameters, keep=False)
+        check_possible(engine.program.root(trace))
+        columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
+        blocks = []
+        for some in columns.split(_at_once(engine)):
+            states = descend(engine.program, trace, parameters, some, sampler(generator))
+            blocks.append(_complete(engine, parameters, part, some, states, outcome))
+        drawn.append(torch.cat(blocks).view(n, part.batch, -1))
+        trace.lease.release()
+    return torch.cat(drawn, 1)
+
+
+def most_probable(engine: Engine, parameters: Parameters, points: Points) -> Tensor:
+    """Complete every data point by max-product, or by the greedy choice where that is better: ``(batch, variables)``.
+
+    Both are evaluated by the likelihood of the completed data point, and the better one is kept.
+    """
+    parameters = parameters.detach()
+
+    def outcome(family: Family, params: Tensor, row: Tensor, state: Tensor) -> Tensor:
+        return family.mode(params[row, state])
+
+    best: list[Tensor] = []
+    for _, part in engine.parts(points):
+        assert isinstance(part, Points)
+        columns = torch.arange(part.batch, device=parameters.like.device)
+        candidates, scores = [], []
+        for logarithmic in (True, False):
+            trace = (_max_trace if logarithmic else _sum_trace)(engine, parameters, part)
+            states = descend(engine.program, trace, parameters, columns, maximiser(logarithmic))
+            trace.lease.release()
+            values = _complete(engine, parameters, part, columns, states, outcome)
+            candidates.append(values)
+            scores.append(engine.log_prob(Points(values.T.contiguous(), None), parameters))
+        best.append(torch.where((scores[0] >= scores[1]).unsqueeze(1), candidates[0], candidates[1]))
+    return torch.cat(best)
+
+
+def _sum_trace(engine: Engine, parameters: Parameters, points: Points) -> Trace:
+    trace = engine.up(points, parameters, keep=False)
+    check_possible(engine.program.root(trace))
+    return trace
+
+
+def _max_trace(engine: Engine, parameters: Parameters, points: Points) -> Trace:
+    modes = Modes(points)
+    return max_up(
+        engine.program,
+        lambda rows: engine.layer.fill(rows, modes, parameters.inputs),
+        parameters,
+        points.batch,
+    )
+
+
+def _at_once(engine: Engine) -> int:
+    """The number of samples whose choices at the widest step fit into memory."""
+    program = engine.program
+    steps = [step for step in program.schedule.steps if isinstance(step, SumStep)]
+    widest = max(((step.stop - step.start) * program.dims(step)[2] for step in steps), default=1)
+    return max(1, _CHOICES // widest)
+
+
+def _invert(cumulative: Tensor, row: Tensor, state: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw from the tables ``(fold or 1, states, C)`` by bisection; no row of them is copied."""
+    states, values = cumulative.shape[1:]
+    base = (row * states + state) * values
+    flat = cumulative.flatten()
+    u = torch.rand(len(base), generator=generator, dtype=flat.dtype, device=flat.device) * flat[base + values - 1]
+    low, high = torch.zeros_like(base), torch.full_like(base, values - 1)
+    for _ in range(max(1, values - 1).bit_length()):
+        middle = (low + high) // 2
+        above = flat[base + middle] > u  # the first entry above u is not after the middle
+        high = torch.where(above, middle, high)
+        low = torch.where(above, low, torch.minimum(middle + 1, high))
+    return low.to(cumulative.dtype)
+
+
+def _complete(
+    engine: Engine,
+    parameters: Parameters,
+    points: Points,
+    columns: Tensor,
+    states: Sequence[Tensor],
+    outcome: Outcome,
+) -> Tensor:
+    """Values for the chosen states where they are missing, ``(samples, variables)``."""
+    values = points.values[:, columns].T.contiguous()  # (samples, variables)
+    for group in engine.layer.groups:
+        params = engine.layer.select(group, parameters.inputs[group.params])
+        state = states[group.pool][engine.program.index(group.rows, values.device)]  # (fold, samples)
+        if group.axes is not None:
+            state = project(state, group.axes, engine.program.shapes[group.pool])
+        column = engine.program.index(group.columns, values.device)
+        slot, sample = ((state >= 0) & values.T[column].isnan()).nonzero(as_tuple=True)
+        row = slot if params.shape[0] > 1 else torch.zeros_like(slot)
+        values[sample, column[slot]] = outcome(group.family, params, row, state[slot, sample])
+    return values

@@ -1,0 +1,181 @@
+"""The way down with choices: one state for every row, drawn or maximised.
+
+A choice starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known and one
+of the integrated states is chosen; at a mixture one of the parts. What is not reached has the state −1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from picirc.qpc.program import Parameters, Program, Trace
+from picirc.qpc.steps import MixStep, PassStep, Send, SumStep
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """How a choice is made.
+
+    Attributes:
+        pick: Chooses from unnormalised log-probabilities or probabilities ``(n, choices)``.
+        logarithmic: Whether the rows of sum steps hold logarithms (after ``max_up``), or scaled values (after ``up``).
+    """
+
+    pick: Callable[[Tensor], Tensor]
+    logarithmic: bool = False
+
+
+def sampler(generator: torch.Generator | None) -> Chooser:
+    """Draw in proportion, by inverting the cumulative sum."""
+
+    def pick(scores: Tensor) -> Tensor:
+        total = scores.cumsum(-1)
+        shape = (len(scores), 1)
+        u = torch.rand(shape, generator=generator, dtype=scores.dtype, device=scores.device) * total[:, -1:]
+        # The first entry above u; rounding may leave none, then the last positive one is taken.
+        chosen = (total <= u).sum(-1, keepdim=True)
+        last = total.shape[-1] - 1 - (scores > 0).flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
+        return torch.minimum(chosen, last).squeeze(-1)
+
+    return Chooser(pick)
+
+
+def maximiser(logarithmic: bool) -> Chooser:
+    """Take the best."""
+    return Chooser(lambda scores: scores.argmax(-1), logarithmic)
+
+
+def descend(program: Program, trace: Trace, parameters: Parameters, columns: Tensor, chooser: Chooser) -> list[Tensor]:
+    """Choose a state for every row.
+
+    Args:
+        program: The program.
+        trace: What an upward pass left behind.
+        parameters: Its parameters.
+        columns: For each choice to be made, the data point of the trace that it is conditioned on, ``(samples,)``.
+        chooser: How to choose.
+
+    Returns:
+        For each pool ``(rows, samples)``.
+    """
+    samples = len(columns)
+    states = [
+        torch.full((pool.rows, samples), -1, dtype=torch.long, device=columns.device) for pool in program.schedule.pools
+    ]
+    pool, row = program.schedule.root
+    states[pool][row] = 0
+    for step in reversed(program.schedule.steps):
+        match step:
+            case SumStep():
+                results = _results(program, step.sends, program.result_shape(step), states, _count(step))
+                _choose_sum(program, step, trace, parameters, columns, results, states, chooser)
+            case MixStep():
+                _choose_mix(program, step, trace, parameters, columns, states, chooser)
+            case PassStep():
+                shape = program.shapes[step.pool]
+                found = _results(program, step.sends, shape, states, step.stop - step.start)
+                states[step.pool][step.start : step.stop] = found
+    return states
+
+
+def project(states: Tensor, axes: Sequence[int], target: Sequence[int]) -> Tensor:
+    """The state over some axes of a row, from its state over all of them; −1 stays −1.
+
+    Args:
+        states: States of rows with the axes ``target``.
+        axes: The wanted axes, as positions among them.
+        target: The numbers of states of the rows' axes.
+    """
+    result = torch.zeros_like(states)
+    strides = [1] * len(target)
+    for i in range(len(target) - 2, -1, -1):
+        strides[i] = strides[i + 1] * target[i + 1]
+    for axis in axes:
+        coordinate = torch.div(states, strides[axis], rounding_mode="floor") % target[axis]
+        result = result * target[axis] + coordinate
+    return torch.where(states < 0, states, result)
+
+
+def _count(step: SumStep) -> int:
+    return (step.stop - step.start) * step.edges
+
+
+def _results(
+    program: Program, sends: Sequence[Send], shape: Sequence[int], states: Sequence[Tensor], count: int
+) -> Tensor:
+    """The states of a step's results, from the rows that use them: ``(results, samples)``."""
+    device = states[0].device
+    found = torch.full((count, states[0].shape[1]), -1, dtype=torch.long, device=device)
+    for send in sends:
+        used = states[send.pool][program.index(send.rows, device)]
+        if send.axes is not None:
+            used = project(used, send.axes, program.shapes[send.pool])
+        if send.sources is None:
+            torch.maximum(found, used, out=found)
+        else:
+            sources = program.index(send.sources, device)
+            # Several rows may use a result, of which a choice reaches at most one.
+            found.scatter_reduce_(0, sources.unsqueeze(1).expand_as(used), used, "amax")
+    return found
+
+
+def _choose_sum(
+    program: Program,
+    step: SumStep,
+    trace: Trace,
+    parameters: Parameters,
+    columns: Tensor,
+    results: Tensor,
+    states: list[Tensor],
+    chooser: Chooser,
+) -> None:
+    g, o, z, r = program.dims(step)
+    fold, samples = step.stop - step.start, len(columns)
+    outcome, edge = results.view(fold, step.edges, samples).max(1)  # (fold, samples)
+    active = outcome.clamp(min=0)
+    at_r, rest = active % r, torch.div(active, r, rounding_mode="floor")
+    at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
+    row = torch.arange(fold, device=columns.device).unsqueeze(1)
+    block = parameters.weights[step.block]
+    number = step.first + row * step.edges + edge
+    weights = block.reshape(-1, z).index_select(0, ((number * g + at_g) * o + at_o).flatten())
+    cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
+    if g == r == 1:
+        # Copying rows of a transposed view is faster than gathering single numbers.
+        values = cells.view(fold, z, -1).transpose(1, 2).index_select(1, columns).reshape(-1, z)
+    else:
+        values = cells[row, at_g, :, at_r, columns.unsqueeze(0)].reshape(-1, z)
+    scores = weights.log().add_(values) if chooser.logarithmic else weights.mul_(values)
+    chosen = chooser.pick(scores).view(fold, samples)
+    state = (at_g * z + chosen) * r + at_r
+    states[step.pool][step.start : step.stop] = torch.where(outcome < 0, outcome, state)
+
+
+def _choose_mix(
+    program: Program,
+    step: MixStep,
+    trace: Trace,
+    parameters: Parameters,
+    columns: Tensor,
+    states: list[Tensor],
+    chooser: Chooser,
+) -> None:
+    sources = program.index(step.sources, columns.device)  # (fold, arity)
+    state = states[step.pool][step.start : step.stop]  # (fold, samples)
+    active = state.clamp(min=0).unsqueeze(1)  # (fold, 1, samples)
+    parts = trace.rows[step.pool][sources.unsqueeze(-1), active, columns]  # (fold, arity, samples)
+    parts = parts + trace.scales[step.pool][sources][:, :, columns].to(parts.dtype)
+    weights = parameters.mixtures[step.block]
+    fold, arity = sources.shape
+    per_state = active.expand(-1, arity, -1) if weights.shape[2] > 1 else active.new_zeros(fold, arity, len(columns))
+    scores = (parts + weights.gather(2, per_state).log()).transpose(1, 2).reshape(-1, arity)
+    if not chooser.logarithmic:
+        scores = (scores - scores.amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)).exp()
+    chosen = chooser.pick(scores).view(fold, 1, -1)
+    index = torch.arange(arity, device=columns.device).view(1, -1, 1)
+    reached = torch.where(index == chosen, state.unsqueeze(1), -1)  # (fold, arity, samples)
+    states[step.pool].index_copy_(0, sources.flatten(), reached.flatten(0, 1))

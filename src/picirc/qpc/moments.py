@@ -1,0 +1,57 @@
+"""Exact covariances of the observed variables, given evidence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from picirc.qpc.evidence import Points, Tilted
+from picirc.qpc.likelihood import Engine
+from picirc.qpc.program import Parameters
+from picirc.qpc.queries import components, raw_moments
+
+
+def covariance(engine: Engine, parameters: Parameters, points: Points, mean: Tensor, variance: Tensor) -> Tensor:
+    """``Cov(X_i, X_j | e)`` for every data point, ``(batch, variables, variables)``.
+
+    Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and
+    the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point form
+    one batch.
+
+    Args:
+        engine: The program.
+        parameters: Its parameters.
+        points: The evidence.
+        mean: The means given the evidence, ``(batch, variables)``.
+        variance: The variances.
+    """
+    result = torch.diag_embed(variance)
+    if points.missing is None:
+        return result
+    offset = _offsets(engine, parameters, len(points.values))
+    for number in range(points.batch):
+        hidden = points.missing[:, number].nonzero().flatten()
+        if len(hidden) == 0:
+            continue
+        copies = torch.full_like(hidden, number)
+        many = Points(points.values[:, copies], points.missing[:, copies])
+        tilted, _ = components(engine, parameters, Tilted(many, hidden, offset))
+        weighted, _ = raw_moments(tilted, many.values)  # (variables, hidden)
+        scale = (mean[number] - offset)[hidden].unsqueeze(1)  # E[X_t − c_t | e]
+        rows = scale * (weighted.T - mean[number])[:, hidden]
+        result[number, hidden.unsqueeze(1), hidden] = (rows + rows.T) / 2
+    return torch.diagonal_scatter(result, variance, dim1=1, dim2=2)
+
+
+def _offsets(engine: Engine, parameters: Parameters, variables: int) -> Tensor:
+    """For each variable a constant well below the means of all its states."""
+    like = parameters.like
+    low, high = like.new_full((variables,), torch.inf), like.new_full((variables,), -torch.inf)
+    for group in engine.layer.groups:
+        params = engine.layer.select(group, parameters.inputs[group.params].detach())
+        mean = group.family.mean(params).expand(len(group.columns), -1)
+        columns = engine.program.index(group.columns, mean.device)
+        low.scatter_reduce_(0, columns, mean.amin(1), "amin")
+        high.scatter_reduce_(0, columns, mean.amax(1), "amax")
+    reach = high - low
+    return low - torch.where(reach > 0, reach, torch.ones_like(reach))

@@ -1,0 +1,154 @@
+"""Dropping states that carry next to no probability."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from picirc.errors import ArgumentError, StructureError
+from picirc.qpc.evidence import Points
+from picirc.qpc.inputs import InputLayer
+from picirc.qpc.latents import LatentGrid
+from picirc.qpc.likelihood import Engine
+from picirc.qpc.program import Parameters, Program
+from picirc.qpc.steps import MixStep, PassStep, Schedule, SumStep
+
+
+def prune(
+    engine: Engine, parameters: Parameters, grids: tuple[LatentGrid, ...], threshold: float
+) -> tuple[Engine, Parameters, tuple[LatentGrid, ...], float]:
+    """Drop states whose prior probability is below ``threshold``; rows of one kind keep equally many.
+
+    What is left is a part p̃ ≤ p of the distribution with mass m, divided by m. The total variation distance to p is
+    at most 1 − m, which is returned.
+    """
+    if not 0 <= threshold < 1:
+        raise ArgumentError("threshold", "a probability from 0 to below 1", threshold)
+    program, parameters = engine.program, parameters.detach()
+    _check_rows(program.schedule)
+    nothing = _nothing(engine, parameters)
+    masses: list[Tensor] = []
+    for _, _, flows in engine.flows(nothing, parameters):  # a single data point, so once
+        masses = [rows[:, :, 0].clone() for rows in flows.rows]
+    kept = _kept_states(program, masses, threshold)
+    sizes = {pool.kinds[0]: kept[i].shape[1] for i, pool in enumerate(program.schedule.pools) if pool.kinds}
+    smaller = Program(program.schedule, sizes)
+    layer = InputLayer(engine.layer.groups, smaller)
+    weights = tuple(_pruned_weights(program, parameters, kept, i) for i in range(len(parameters.weights)))
+    inputs = _pruned_inputs(engine, parameters, kept)
+    mixtures = tuple(_pruned_mixture(program.schedule, w, kept, i) for i, w in enumerate(parameters.mixtures))
+    pruned, result = Engine(smaller, layer), Parameters(weights, mixtures, inputs)
+    mass = (pruned.log_prob(nothing, result) - engine.log_prob(nothing, parameters)).exp()
+    result = _normalised(program.schedule, result, float(mass))
+    cut = tuple(
+        replace(
+            grid,
+            points=None if grid.points is None else grid.points[kept[grid.pool][grid.row]],
+            weights=None if grid.weights is None else grid.weights[kept[grid.pool][grid.row]],
+        )
+        for grid in grids
+    )
+    return pruned, result, cut, max(0.0, 1.0 - float(mass))
+
+
+def _check_rows(schedule: Schedule) -> None:
+    several = any(len(pool.kinds) > 1 for pool in schedule.pools)
+    steps = [step for step in schedule.steps if not isinstance(step, MixStep)]
+    shared = any(len(step.sends) != 1 or step.sends[0].axes is not None for step in steps)
+    shared = shared or any(len(s.sends[0].rows) != _results(s) for s in steps if s.sends)
+    if several or shared:
+        raise StructureError(
+            "pruning needs a circuit in which every function has one latent and is used once, such as a tree or a "
+            "region graph; this one has functions of several latents or shared units."
+        )
+
+
+def _results(step: SumStep | PassStep) -> int:
+    return (step.stop - step.start) * (step.edges if isinstance(step, SumStep) else 1)
+
+
+def _nothing(engine: Engine, parameters: Parameters) -> Points:
+    """A data point of which nothing is known."""
+    variables = 1 + max(int(group.columns.max()) for group in engine.layer.groups)
+    values = parameters.like.new_full((variables, 1), torch.nan)
+    return Points(values, values.isnan())
+
+
+def _kept_states(program: Program, masses: list[Tensor], threshold: float) -> list[Tensor]:
+    """For each pool the states that every row keeps, ``(rows, kept)`` in ascending order."""
+    for step in reversed(program.schedule.steps):
+        if isinstance(step, MixStep):
+            # The parts of a mixture have the same latent, so they keep the same states.
+            sources = program.index(step.sources, masses[0].device)
+            masses[step.pool][sources] = masses[step.pool][step.start : step.stop].unsqueeze(1).clone()
+    counts: dict[object, int] = {}
+    for pool, mass in zip(program.schedule.pools, masses, strict=True):
+        if pool.kinds:
+            most = int((mass >= threshold).sum(1).max())
+            counts[pool.kinds[0]] = max(1, most, counts.get(pool.kinds[0], 1))
+    return [
+        mass.topk(counts[pool.kinds[0]], 1).indices.sort(1).values
+        if pool.kinds
+        else torch.zeros(pool.rows, 1, dtype=torch.long, device=mass.device)
+        for pool, mass in zip(program.schedule.pools, masses, strict=True)
+    ]
+
+
+def _pruned_weights(program: Program, parameters: Parameters, kept: list[Tensor], block: int) -> Tensor:
+    weights = parameters.weights[block]
+    rows = []
+    for step in program.schedule.steps:
+        if isinstance(step, SumStep) and step.block == block:
+            count = _results(step)
+            (send,) = step.sends
+            order = np.argsort(send.sources) if send.sources is not None else np.arange(count)
+            users = torch.as_tensor(send.rows[order], device=weights.device)
+            into = kept[step.pool][step.start : step.stop].repeat_interleave(step.edges, 0)  # (results, z)
+            out = kept[send.pool][users]  # (results, o)
+            part = weights[step.first : step.first + count, 0]
+            rows.append((step.first, part.gather(1, out.unsqueeze(2).expand(-1, -1, part.shape[2]))))
+            rows[-1] = (step.first, rows[-1][1].gather(2, into.unsqueeze(1).expand(-1, out.shape[1], -1)))
+    return torch.cat([part for _, part in sorted(rows, key=lambda r: r[0])]).unsqueeze(1)
+
+
+def _pruned_inputs(engine: Engine, parameters: Parameters, kept: list[Tensor]) -> tuple[Tensor, ...]:
+    inputs = list(parameters.inputs)
+    for group in engine.layer.groups:
+        params = parameters.inputs[group.params]
+        states = kept[group.pool][engine.program.index(group.rows, params.device)]
+        if group.selection is not None or group.axes is not None:
+            raise StructureError("pruning needs every input unit to be used once, by a function of its latent.")
+        rows = params.expand(len(states), -1, -1)
+        inputs[group.params] = rows.gather(1, states.unsqueeze(2).expand(-1, -1, params.shape[2]))
+    return tuple(inputs)
+
+
+def _pruned_mixture(schedule: Schedule, weights: Tensor, kept: list[Tensor], block: int) -> Tensor:
+    if weights.shape[2] == 1:
+        return weights
+    (step,) = [s for s in schedule.steps if isinstance(s, MixStep) and s.block == block]
+    states = kept[step.pool][step.start : step.stop]
+    return weights.gather(2, states.unsqueeze(1).expand(-1, weights.shape[1], -1))
+
+
+def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Parameters:
+    """Divide one factor of the root by the mass."""
+    pool, row = schedule.root
+    weights, mixtures = list(parameters.weights), list(parameters.mixtures)
+    for step in reversed(schedule.steps):
+        if isinstance(step, MixStep):
+            if step.pool == pool and step.start <= row < step.stop:
+                mixtures[step.block] = mixtures[step.block] / mass
+                break
+            continue
+        if any(send.pool == pool and row in send.rows for send in step.sends) and isinstance(step, SumStep):
+            (send,) = step.sends
+            positions = np.flatnonzero(send.rows == row)
+            number = positions[0] if send.sources is None else send.sources[positions[0]]
+            weights[step.block] = weights[step.block].clone()
+            weights[step.block][step.first + int(number)] /= mass
+            break
+    return Parameters(tuple(weights), tuple(mixtures), parameters.inputs)
