@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from picirc.quadrature import Grid, Rule
 
 LG = pc.LinearGaussian
 Intervals = dict[str, tuple[float, float]]
+Rules = Rule | Mapping[str, Rule]
 
 REAL = "real"
 """A column of real numbers; a number C in its place is a column of the integers 0 … C−1."""
@@ -32,6 +33,7 @@ class Case:
         domain: Intervals for latents that the circuit does not say enough of.
         order: The order of elimination for a network.
         nested: Whether nested quadrature applies: one conditional density for each latent.
+        once: Whether the name of a latent stands for one variable, which then has a posterior.
     """
 
     build: Callable[[], pc.BayesNet | pc.Circuit]
@@ -40,6 +42,7 @@ class Case:
     domain: Intervals | None = None
     order: tuple[str, ...] | None = None
     nested: bool = True
+    once: bool = True
 
     @property
     def circuit(self) -> pc.Circuit:
@@ -52,11 +55,11 @@ class Case:
         assert isinstance(made, pc.BayesNet)
         return made
 
-    def integrate(self, rule: Rule | None = None, **options: object) -> pc.QPC:
+    def integrate(self, rule: Rules | None = None, **options: object) -> pc.QPC:
         domain = "marginal" if self.domain is None else self.domain
         return self.circuit.integrate(self.rule if rule is None else rule, domain=domain, **options)  # type: ignore[arg-type]
 
-    def grids(self, rule: Rule, sigmas: float = 6.0) -> dict[str, Grid]:
+    def grids(self, rule: Rules, sigmas: float = 6.0) -> dict[str, Grid]:
         """The grids of static quadrature, for an oracle that has to use the same points."""
         circuit = self.circuit
         domain = "marginal" if self.domain is None else self.domain
@@ -332,7 +335,7 @@ CASES: dict[str, Case] = {
     "opposite_directions": Case(
         opposite_directions, (REAL,) * 2, domain={"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)}, nested=False
     ),
-    "same_name": Case(same_name, (REAL,) * 2),
+    "same_name": Case(same_name, (REAL,) * 2, once=False),
     "tucker": Case(tucker, (REAL,) * 2, pc.gauss_legendre(40), {"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)}, nested=False),
     "shared_bounded_input": Case(shared_bounded_input, (REAL, REAL)),
 }

@@ -145,7 +145,7 @@ def nested_log_prob(circuit: pc.Circuit, rules: Mapping[str, Rule], x: Array, si
 
     def place(z: str, function: object, above: list[Array]) -> Grid:
         if isinstance(function, pc.LinearGaussian):
-            mean = function.bias + sum(a * p for a, p in zip(function.weights.values(), above, strict=True))
+            mean = function.bias + sum(a * float(p[0]) for a, p in zip(function.weights.values(), above, strict=True))
             std = function.std
         else:
             assert isinstance(function, pc.Density)
@@ -153,8 +153,8 @@ def nested_log_prob(circuit: pc.Circuit, rules: Mapping[str, Rule], x: Array, si
                 return rules[z].on(*function.domain)
             mean, std = (float(v) for v in function.moments(*map(torch.as_tensor, above)))
         if math.isinf(rules[z].domain[1]):
-            return rules[z].at(float(mean), std)
-        return rules[z].on(float(mean) - sigmas * std, float(mean) + sigmas * std)
+            return rules[z].at(mean, std)
+        return rules[z].on(mean - sigmas * std, mean + sigmas * std)
 
     def value(unit: pc.Input | pc.Integral | pc.Sum | pc.Product, at: dict[str, Array]) -> Array:
         match unit:
@@ -181,14 +181,18 @@ def nested_log_prob(circuit: pc.Circuit, rules: Mapping[str, Rule], x: Array, si
 
 
 def posterior(circuit: pc.Circuit, grids: Mapping[str, Grid], x: Array, latent: str) -> Array:
-    """Probabilities of the states of a latent, ``(batch, states)``, one run of the recursion for each state."""
+    """Probabilities of the states of a latent, ``(batch, states)``: what is lost when a state is left out.
+
+    In a mixture they are those given a component that has the latent.
+    """
     whole = static_log_prob(circuit, grids, x)
     grid = grids[latent]
     shares = []
     for n in range(len(grid.points)):
-        only = {**grids, latent: Grid(grid.points[n : n + 1], grid.weights[n : n + 1])}
-        shares.append(np.exp(static_log_prob(circuit, only, x) - whole))
-    return np.stack(shares, -1)
+        others = {**grids, latent: Grid(np.delete(grid.points, n), np.delete(grid.weights, n))}
+        shares.append(-np.expm1(static_log_prob(circuit, others, x) - whole))
+    result = np.stack(shares, -1)
+    return result / result.sum(-1, keepdims=True)
 
 
 def quad_log_prob(net: pc.BayesNet, x: Array, ranges: Mapping[str, tuple[float, float]]) -> Array:

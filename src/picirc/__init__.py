@@ -20,7 +20,7 @@ from picirc.inputs import (
     Poisson,
     StudentT,
 )
-from picirc.pic import HCLT
+from picirc.pic import HCLT, PIC
 from picirc.qpc.distribution import QPC
 from picirc.qpc.latents import LatentPosterior
 from picirc.qpc.products import cauchy_schwarz_divergence, inner_product, l2_divergence
@@ -48,6 +48,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "HCLT",
+    "PIC",
     "QPC",
     "ArgumentError",
     "BayesNet",

@@ -81,7 +81,7 @@ class Circuit(SymbolicCircuit):
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule, "or give tol and on")
         return self._integrate(rule, nested, domain, sigmas, like, limit)
 
-    def log_prob(self, x: Tensor, tol: float = 1e-6) -> Adaptive:
+    def log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Adaptive:
         """Adaptive quadrature: refine the grids for each data point until its error is below ``tol``.
 
         There is no circuit behind this: the points depend on the data point, so nothing can be re-used between data
@@ -90,11 +90,12 @@ class Circuit(SymbolicCircuit):
         Args:
             x: ``(batch, variables)``; NaN is missing.
             tol: The wanted absolute error of the log-likelihood.
+            domain: Where the latents are integrated, as in ``integrate``.
 
         Returns:
             ``value`` and estimated ``error`` of each data point; an error above ``tol`` means that it was not reached.
         """
-        return adaptive_log_prob(self, x, tol)
+        return adaptive_log_prob(self, x, tol, domain)
 
     def _integrate(
         self,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from picirc.compile.skeleton import Skeleton
 from picirc.errors import ArgumentError
+from picirc.functions.nets import SHARING, Bank, normalised
 from picirc.inputs import Family, as_columns
 from picirc.qpc.distribution import QPC
 from picirc.qpc.program import Parameters
+from picirc.quadrature import RandomRule, Rule
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 
@@ -74,8 +77,115 @@ class HCLT(nn.Module):
 
     def forward(self) -> QPC:
         """The circuit with the current parameters."""
-        return self.skeleton.qpc(self.states, self.parameters_of_circuit(), None, None)
+        return self.skeleton.qpc(self.states, self.parameters_of_circuit())
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""
         return f"{len(self.families)} variables, {self.states} states"
+
+
+class PIC(nn.Module):
+    """A probabilistic integral circuit with neural functions; called with a rule it returns its quadrature, a QPC.
+
+    Every latent lives on [-1, 1]. An integral unit carries an energy-based density
+    ``p(z | z') ∝ exp(−softplus(net(z, z')))``, normalised by the same rule that integrates it; an input unit has a net
+    that gives the parameters of its distribution. Both begin with Fourier features. The nets do not know the rule, so a
+    trained model can be integrated with any.
+
+    Args:
+        structure: A latent tree or a region graph.
+        inputs: The family of all variables, or one for each.
+        width: The width of the nets.
+        sharing: What integral units share: ``"none"``, ``"composite"`` (one hidden layer, a head each) or ``"full"``.
+        input_sharing: The same for input units of one family. With ``"full"`` all of them have the same distribution
+            given their latent, and one table serves them all.
+        product: For region graphs ``"cp"`` or ``"tucker"``.
+        fourier: Whether the nets begin with Fourier features.
+        sigma: The standard deviation of their frequencies.
+        learnable: Whether the frequencies are trained.
+        generator: The source of the random initial parameters.
+
+    Example:
+        >>> import picirc as pc
+        >>> pic = pc.PIC(pc.chain(3), inputs=pc.Bernoulli(), width=8)
+        >>> pic(pc.trapezoidal(16)), pic(pc.gauss_legendre(40))
+        (QPC(3 variables, 528 weights, float32), QPC(3 variables, 3,240 weights, float32))
+    """
+
+    def __init__(
+        self,
+        structure: LatentTree | RegionGraph,
+        inputs: Family | Sequence[Family],
+        width: int = 64,
+        sharing: str = "composite",
+        input_sharing: str = "composite",
+        product: str = "cp",
+        fourier: bool = True,
+        sigma: float = 1.0,
+        learnable: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        for name, choice in (("sharing", sharing), ("input_sharing", input_sharing)):
+            if choice not in SHARING:
+                raise ArgumentError(name, " or ".join(map(repr, SHARING)), choice)
+        if isinstance(width, bool) or not isinstance(width, int) or width < 2 or width % 2:
+            raise ArgumentError("width", "an even whole number, 2 or more", width)
+        self.structure = structure
+        self.product = product
+        self.width = width
+        self.sharing, self.input_sharing = sharing, input_sharing
+        self.families = as_columns(inputs, structure.n_variables)
+        self.skeleton = Skeleton(structure, self.families, product)
+        options = (fourier, sigma, learnable, generator)
+        self.integrals = nn.ModuleList(
+            Bank(len(b.integrals), len(b.new) + len(b.integrated), 1, width, sharing, *options)
+            for b in self.skeleton.plan.blocks
+        )
+        self.inputs = nn.ModuleList(
+            Bank(len(g.rows), 1, g.family.size, width, input_sharing, *options) for g in self.skeleton.groups
+        )
+        self.mixtures = nn.ParameterList(
+            torch.zeros(fold, arity, 1) for fold, arity, _ in self.skeleton.mixture_shapes(1)
+        )
+
+    def forward(self, rule: Rule | RandomRule) -> QPC:
+        """Integrate with a rule on [-1, 1]; of a random rule its middle draw is taken."""
+        if isinstance(rule, RandomRule):
+            rule = rule.rule
+        if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
+            raise ArgumentError("rule", "a rule on an interval, such as pc.trapezoidal(64)", rule)
+        grid = rule.on(-1.0, 1.0)
+        like = self.integrals[0].head
+        points = torch.as_tensor(grid.points, dtype=like.dtype, device=like.device)
+        weights = torch.as_tensor(grid.weights, dtype=like.dtype, device=like.device)
+        parameters = Parameters(
+            tuple(self._sum_weights(i, points, weights.log()) for i in range(len(self.integrals))),
+            tuple(w.softmax(1) for w in self.mixtures),
+            tuple(self._input_parameters(i, points) for i in range(len(self.inputs))),
+        )
+        placed = rule
+        return self.skeleton.qpc(len(rule), parameters, points, weights, lambda: self(placed.refine()))
+
+    def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor) -> Tensor:
+        """The sum weights of a block ``(rows, 1, o, z)``."""
+        plan = self.skeleton.plan.blocks[block]
+        new, integrated = len(plan.new), len(plan.integrated)
+        axes = torch.meshgrid(*[points] * (new + integrated), indexing="ij")
+        z = torch.stack([axis.flatten() for axis in axes], 1)  # (points, arguments)
+        total = log_weights
+        for _ in range(integrated - 1):
+            total = (total.unsqueeze(1) + log_weights).flatten()
+        found: Tensor = self.integrals[block](z, normalised(total, len(points) ** new))
+        return found.expand(len(plan.integrals), -1, -1, -1)
+
+    def _input_parameters(self, group: int, points: Tensor) -> Tensor:
+        """The parameters of a group of inputs, ``(fold or 1, states, P)``."""
+        family = self.skeleton.groups[group].family
+        found: Tensor = self.inputs[group](points.unsqueeze(1), lambda raw: family.constrain(raw.mT))
+        return found
+
+    def extra_repr(self) -> str:
+        """The sizes, for printing."""
+        numbers = sum(p.numel() for p in self.parameters())
+        return f"{len(self.families)} variables, {numbers:,} parameters"

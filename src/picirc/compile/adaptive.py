@@ -2,11 +2,13 @@
 
 Every latent's interval is cut into panels with a Gauss–Legendre rule each. The flows of a data point give the
 integrand along each latent with all others integrated out; where its Legendre coefficients on a panel do not decay,
-the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error.
+the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error; where
+that would be too large, it is the change of the last step.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from picirc.compile.materialise import assemble, make_axes
-from picirc.compile.static import place, rules_of
+from picirc.compile.static import Domain, place, rules_of
 from picirc.errors import ArgumentError
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Grid, gauss_legendre
@@ -37,12 +39,12 @@ class Adaptive:
     error: Tensor
 
 
-def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float) -> Adaptive:
+def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float, domain: Domain = "marginal") -> Adaptive:
     """Integrate separately for every data point, to an absolute error of ``tol``."""
     if not tol > 0:
         raise ArgumentError("tol", "a positive number", tol)
     x = torch.as_tensor(x, dtype=torch.float64)
-    start = _first_panels(circuit)
+    start = _first_panels(circuit, domain)
     _quadrature(circuit, start)._points(x)  # checks the data before the long work
     results = [_one(circuit, row.unsqueeze(0), tol, start) for row in x]
     values, errors = zip(*results, strict=True)
@@ -51,31 +53,31 @@ def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float) -> Adapti
 
 def _one(circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges) -> tuple[float, float]:
     """Value and error estimate for one data point."""
-    value, error = float("nan"), float("inf")
+    last, value, error = math.nan, math.nan, math.inf
     for _ in range(_ROUNDS):
-        qpc = _quadrature(circuit, edges)
-        value, rough = _inspect(qpc, x, edges, tol)
-        if any(mask.any() for mask in rough.values()):
-            finer = {z: _halve(edges[z], rough[z]) for z in edges}
-        else:
-            finer = {z: _halve(e, np.ones(len(e) - 1, dtype=bool)) for z, e in edges.items()}
-            if not _fits(circuit, finer):
-                break
-            better = float(_quadrature(circuit, finer).log_prob(x))
-            error = 0.0 if better == value else abs(better - value)
-            value = better
-            if error <= tol:
-                break
+        value, rough = _inspect(_quadrature(circuit, edges), x, edges, tol)
+        error, last = _distance(value, last), value
+        smooth = not any(mask.any() for mask in rough.values())
+        finer = {z: _halve(e, rough[z] | smooth) for z, e in edges.items()}
         if not _fits(circuit, finer):
             break
+        if smooth:
+            value = float(_quadrature(circuit, finer).log_prob(x))
+            error = _distance(value, last)
+            if error <= tol:
+                break
         edges = finer
     return value, max(error, float(np.finfo(np.float64).eps) * abs(value))
 
 
-def _first_panels(circuit: SymbolicCircuit) -> Edges:
+def _distance(a: float, b: float) -> float:
+    return abs(a - b) if math.isfinite(a - b) else math.inf
+
+
+def _first_panels(circuit: SymbolicCircuit, domain: Domain) -> Edges:
     """Wide intervals, cut into four."""
     rules = rules_of(circuit, gauss_legendre(2))
-    grids = place(circuit, rules, "marginal", 9.0)
+    grids = place(circuit, rules, domain, 9.0)
     edges = {}
     for z, grid in grids.items():
         middle, half = grid.points.mean(), grid.weights.sum() / 2
@@ -96,16 +98,22 @@ def _inspect(qpc: QPC, x: Tensor, edges: Edges, tol: float) -> tuple[float, dict
     total = sum(len(e) - 1 for e in edges.values())
     nodes, weights = legendre.leggauss(_POINTS)
     project = legendre.legvander(nodes, _POINTS - 1).T * weights * (np.arange(_POINTS)[:, None] + 0.5)
-    posterior, values = qpc.latents(x), qpc.log_prob(x)
+    value = float(qpc.log_prob(x))
+    if value == -math.inf:
+        # No point has met the support of the integrand; that it has none cannot be known.
+        return value, {z: np.ones(len(e) - 1, dtype=bool) for z, e in edges.items()}
+    posterior = qpc.latents(x)
     rough = {}
     for z, e in edges.items():
         mass = posterior[z].probabilities[0].numpy().reshape(-1, _POINTS)  # weight times integrand, by panel
         coefficients = (mass / weights) @ project.T
-        # What the highest coefficients leave unresolved, relative to the whole integral.
+        # What the highest coefficients leave unresolved, relative to the whole integral. A Gauss rule integrates
+        # polynomials of twice the degree that its points determine, so relative to the panel it counts squared.
         left = np.abs(coefficients[:, -2:]).sum(1) * 2
-        rough[z] = np.asarray(left > tol / total, dtype=bool)
+        scale = np.abs(coefficients).max(1).clip(min=np.finfo(np.float64).tiny)
+        rough[z] = np.asarray(left * np.minimum(1, left / scale) > tol / total, dtype=bool)
         assert len(rough[z]) == len(e) - 1
-    return float(values), rough
+    return value, rough
 
 
 def _halve(edges: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -96,7 +96,7 @@ def _place(
     parents = [torch.as_tensor(_over(grids[p].points, lineage[p], above)) for p in function.parents]
     shape = np.broadcast_shapes(*(p.shape for p in parents)) if parents else ()
     if isinstance(function, LinearGaussian):
-        mean, std = function.mean(*parents), torch.tensor(function.std)
+        mean, std = function.mean(*parents), torch.tensor(function.std, dtype=torch.float64)
     elif isinstance(function, Density) and function.moments is not None:
         mean, std = function.moments(*parents)
     elif isinstance(function, Density) and not math.isinf(function.domain[1] - function.domain[0]):

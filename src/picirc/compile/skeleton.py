@@ -55,20 +55,31 @@ class Skeleton:
                 shapes[step.block] = (*step.sources.shape, states**axes)
         return [shapes[i] for i in range(len(shapes))]
 
-    def qpc(self, states: int, parameters: Parameters, points: Tensor | None, weights: Tensor | None) -> QPC:
-        """The circuit with the given numbers; ``points`` and ``weights`` are the grid of all latents, if there is one."""
-        latents = [
-            LatentGrid(z.name, z.pool, z.row, z.axis, *self._grid(z, points, weights)) for z in self.plan.latents
-        ]
-        return QPC(
-            self.engine(states), parameters, self.circuit.variables, self.families, latents, self.circuit.properties
-        )
+    def qpc(
+        self,
+        states: int,
+        parameters: Parameters,
+        points: Tensor | None = None,
+        weights: Tensor | None = None,
+        refine: Callable[[], QPC] | None = None,
+    ) -> QPC:
+        """The circuit with the given numbers.
 
-    @staticmethod
-    def _grid(place: object, points: Tensor | None, weights: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        order, axis = place.order, place.axis  # type: ignore[attr-defined]
-        shape = [-1 if i == axis else 1 for i in range(len(order))]
-        return tuple(None if t is None else t.view(shape) for t in (points, weights))  # type: ignore[return-value]
+        Args:
+            states: The number of states of each latent.
+            parameters: The numbers.
+            points: The grid of all latents ``(states,)``; None when states have no values.
+            weights: Its quadrature weights.
+            refine: Makes the same circuit on a finer grid.
+        """
+        latents = []
+        for place in self.plan.latents:
+            shape = [-1 if i == place.axis else 1 for i in range(len(place.order))]
+            grid = (None if t is None else t.view(shape) for t in (points, weights))
+            latents.append(LatentGrid(place.name, place.pool, place.row, place.axis, *grid))
+        circuit = self.circuit
+        engine = self.engine(states)
+        return QPC(engine, parameters, circuit.variables, self.families, latents, circuit.properties, refine)
 
     def _groups(self) -> list[InputGroup]:
         """The input units by family; the parameters of a group are in the order of its rows."""

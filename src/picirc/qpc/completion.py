@@ -33,10 +33,10 @@ def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generat
         return _invert(table.exp().cumsum(-1), row, state, generator)
 
     drawn = []
-    for _, part in engine.parts(points):
+    for where, part in engine.parts(points):
         assert isinstance(part, Points)
         trace = engine.up(part, parameters, keep=False)
-        check_possible(engine.program.root(trace))
+        check_possible(engine.program.root(trace), first=where.start)
         columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
         blocks = []
         for some in columns.split(_at_once(engine)):
@@ -63,7 +63,7 @@ def most_probable(engine: Engine, parameters: Parameters, points: Points) -> Ten
         columns = torch.arange(part.batch, device=parameters.like.device)
         candidates, scores = [], []
         for logarithmic in (True, False):
-            trace = (_max_trace if logarithmic else _sum_trace)(engine, parameters, part)
+            trace = _max_trace(engine, parameters, part) if logarithmic else engine.up(part, parameters, keep=False)
             states = descend(engine.program, trace, parameters, columns, maximiser(logarithmic))
             trace.lease.release()
             values = _complete(engine, parameters, part, columns, states, outcome)
@@ -71,12 +71,6 @@ def most_probable(engine: Engine, parameters: Parameters, points: Points) -> Ten
             scores.append(engine.log_prob(Points(values.T.contiguous(), None), parameters))
         best.append(torch.where((scores[0] >= scores[1]).unsqueeze(1), candidates[0], candidates[1]))
     return torch.cat(best)
-
-
-def _sum_trace(engine: Engine, parameters: Parameters, points: Points) -> Trace:
-    trace = engine.up(points, parameters, keep=False)
-    check_possible(engine.program.root(trace))
-    return trace
 
 
 def _max_trace(engine: Engine, parameters: Parameters, points: Points) -> Trace:

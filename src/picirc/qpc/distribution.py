@@ -13,7 +13,7 @@ from torch.distributions import Distribution, constraints
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.completion import draw, most_probable
-from picirc.qpc.evidence import Intervals, Points, as_bounds, as_points
+from picirc.qpc.evidence import Intervals, Points, as_bounds, as_points, as_rows
 from picirc.qpc.latents import LatentGrid, LatentPosterior, latent_posteriors
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.moments import covariance
@@ -42,6 +42,9 @@ class Moment(Tensor):
     def __call__(self, given: Tensor | None = None) -> Tensor:
         """The moment given evidence ``(batch, variables)`` or ``(variables,)``; NaN is unknown."""
         return self.as_subclass(Tensor) if given is None else self._given(given)
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return repr(self.as_subclass(Tensor))
 
 
 class QPC(Distribution):
@@ -118,10 +121,11 @@ class QPC(Distribution):
         points = self._points(value, mask)
         if given is None:
             return self._log_prob(points)
-        evidence = self._expanded(self._points(self._rows(given)), points.batch)
+        evidence = self._evidence(given)
+        known = self._expanded(evidence, points.batch)
         base = self._log_prob(evidence)
         check_possible(base.detach())
-        return self._log_prob(_joined(points, evidence)) - base
+        return self._log_prob(self._joined(points, known)) - base
 
     def sample(
         self,
@@ -139,8 +143,8 @@ class QPC(Distribution):
         Returns:
             ``(*sample_shape, variables)``, or ``(*sample_shape, batch, variables)`` for a batch of evidence.
         """
-        shape = (sample_shape,) if isinstance(sample_shape, int) else tuple(sample_shape)
-        if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in shape) or 0 in shape:
+        shape = tuple(sample_shape) if isinstance(sample_shape, Sequence) else (sample_shape,)
+        if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
             raise ArgumentError("sample_shape", "a positive number of samples, or a shape", sample_shape)
         source = generator
         if source is None:
@@ -157,6 +161,18 @@ class QPC(Distribution):
         found, values = components(self.engine, self.parameters, points)
         check_possible(values)
         return Marginals(found, points, self.variables, self._result_shape(given))
+
+    def entropy(self) -> Tensor:
+        """Not available: a circuit with latents has no closed form for ``−E[log p(X)]``."""
+        raise NotImplementedError(
+            "the entropy of a circuit with latents has no closed form; estimate it by -qpc.log_prob(qpc.sample(n)).mean()."
+        )
+
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> QPC:
+        """Not available: a circuit is a single distribution."""
+        raise NotImplementedError(
+            "a circuit is a single distribution and has no batch shape; draw qpc.sample(shape), or give rows of evidence."
+        )
 
     @property
     def mean(self) -> Moment:
@@ -182,7 +198,7 @@ class QPC(Distribution):
 
     def cdf(self, value: Tensor, given: Tensor | None = None) -> Tensor:
         """``P(X_1 ≤ x_1, …, X_D ≤ x_D | e)`` for every row; NaN leaves a variable unrestricted."""
-        high = torch.as_tensor(value)
+        high = as_rows(value, "x", len(self.variables)).to(self.parameters.like)
         high = high.masked_fill(high.isnan(), torch.inf)
         return self.log_interval(torch.full_like(high, -torch.inf), high, given).exp()
 
@@ -192,15 +208,15 @@ class QPC(Distribution):
         Args:
             low: ``(batch, variables)``; −inf where there is no lower bound.
             high: ``(batch, variables)``; +inf where there is no upper bound.
-            given: Values that are known exactly.
+            given: Values that are known exactly; those outside their interval make the probability zero.
         """
         below, above = as_bounds(low, high, len(self.variables), self.parameters.like)
-        batch = below.shape[1]
-        points = self._expanded(self._evidence(given), batch)
-        joint = self.engine.log_prob(Intervals(points, below, above), self.parameters)
+        evidence = self._evidence(given)
+        known = self._expanded(evidence, below.shape[1])
+        joint = self.engine.log_prob(Intervals(known, below, above), self.parameters)
         if given is None:
             return joint
-        base = self.engine.log_prob(points, self.parameters)
+        base = self.engine.log_prob(evidence, self.parameters)
         check_possible(base)
         return joint - base
 
@@ -218,7 +234,7 @@ class QPC(Distribution):
 
     def latents(self, x: Tensor, mask: Tensor | None = None) -> Mapping[str, LatentPosterior]:
         """The posterior of every continuous latent given each data point: density on the grid, mean, entropy."""
-        return latent_posteriors(self.engine, self.parameters, self.grids, self._points(x, mask))[0]
+        return latent_posteriors(self.engine, self.parameters, self.grids, self._points(x, mask))
 
     def prune(self, threshold: float) -> tuple[QPC, float]:
         """A smaller circuit without states of prior probability below ``threshold``, and what that costs.
@@ -273,6 +289,20 @@ class QPC(Distribution):
             given = self.parameters.like.new_full((1, len(self.variables)), torch.nan)
         return as_points(self._rows(given), None, self.families, self.variables, self.parameters.like, argument="given")
 
+    def _joined(self, points: Points, evidence: Points) -> Points:
+        """What is known from either; they may not contradict each other."""
+        mine, theirs = points.values, evidence.values
+        wrong = (~mine.isnan() & ~theirs.isnan() & (mine != theirs)).nonzero()
+        if len(wrong):
+            column, row = wrong[0].tolist()
+            raise ArgumentError(
+                "given", f"for variable {self.variables[column]} the value of x, {mine[column, row]:g} in row {row}",
+                f"{theirs[column, row]:g}", "put NaN into x there",
+            )  # fmt: skip
+        values = torch.where(mine.isnan(), theirs, mine)
+        missing = values.isnan()
+        return Points(values, missing if bool(missing.any()) else None)
+
     def _result_shape(self, given: Tensor | None) -> torch.Size:
         return self.event_shape if given is None else torch.as_tensor(given).shape
 
@@ -283,16 +313,3 @@ class QPC(Distribution):
             raise ArgumentError("given", f"one row, or as many as x ({batch})", f"{evidence.batch} rows")
         missing = None if evidence.missing is None else evidence.missing.expand(-1, batch)
         return Points(evidence.values.expand(-1, batch), missing)
-
-
-def _joined(points: Points, evidence: Points) -> Points:
-    """What is known from either; they may not contradict each other."""
-    mine, theirs = points.values, evidence.values
-    both = ~mine.isnan() & ~theirs.isnan()
-    if bool((both & (mine != theirs)).any()):
-        raise ArgumentError(
-            "given", "the values of x, where both are known", "different values", "put NaN into x there"
-        )
-    values = torch.where(mine.isnan(), theirs, mine)
-    missing = values.isnan()
-    return Points(values, missing if bool(missing.any()) else None)

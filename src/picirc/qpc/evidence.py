@@ -77,7 +77,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Values known exactly, and values known to lie in intervals.
+    """Values known exactly, and values known to lie in intervals; a value known exactly lies inside or it does not.
 
     Attributes:
         points: The values known exactly.
@@ -102,11 +102,13 @@ class Intervals:
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
         """Put the log-probabilities of values and intervals into ``out``, ``(fold, states, batch)``."""
         self.points.write(family, params, columns, out)
-        low, high = self.low.index_select(0, columns), self.high.index_select(0, columns)
-        unbounded = (torch.isneginf(low) & torch.isposinf(high)).unsqueeze(1)
+        low, high, x = (values.index_select(0, columns) for values in (self.low, self.high, self.points.values))
+        outside = ((x < low) | (x > high)).unsqueeze(1)  # false where a value is missing
+        certain = (~x.isnan() | (torch.isneginf(low) & torch.isposinf(high))).unsqueeze(1)
         for part in chunks(out):
             inside = family.log_interval(_fold(params, part), low[part], high[part])
-            out[part] += inside.masked_fill_(unbounded[part], 0.0)
+            out[part] += inside.masked_fill_(certain[part], 0.0)
+        out.masked_fill_(outside, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -182,18 +184,37 @@ def _fold(params: Tensor, part: slice) -> Tensor:
     return params if params.shape[0] == 1 else params[part]
 
 
+def as_rows(x: Tensor, argument: str, variables: int) -> Tensor:
+    """Check the shape ``(batch, variables)`` of something from a user."""
+    try:
+        x = torch.as_tensor(x)
+    except (TypeError, ValueError, RuntimeError):
+        raise ArgumentError(argument, "a tensor, or an array of numbers", type(x).__name__) from None
+    if x.ndim != 2 or x.shape[1] != variables:
+        expected = f"a tensor (batch, {variables}), one column per variable"
+        remedy = f"a single data point is {argument}[None]" if x.shape == (variables,) else ""
+        raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", remedy)
+    if len(x) == 0:
+        raise ArgumentError(argument, "at least one data point", "an empty batch")
+    if x.is_complex():
+        raise ArgumentError(argument, "real numbers", str(x.dtype))
+    return x
+
+
 def as_bounds(low: Tensor, high: Tensor, variables: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Check bounds from a user, ``(batch, variables)`` each, and bring them into the layout of the program."""
-    below, above = (torch.as_tensor(bound) for bound in (low, high))
+    below, above = (as_rows(bound, name, variables).to(like) for bound, name in ((low, "low"), (high, "high")))
+    if below.shape != above.shape:
+        raise ArgumentError("low", f"as many rows as high ({len(above)})", f"{len(below)} rows")
     for name, bound in (("low", below), ("high", above)):
-        if bound.ndim != 2 or bound.shape[1] != variables or len(bound) == 0 or bound.shape != above.shape:
-            expected = f"a tensor (batch, {variables}), both bounds alike"
-            raise ArgumentError(name, expected, f"shape {tuple(bound.shape)}")
         if bound.isnan().any():
             raise ArgumentError(name, "numbers", "NaN", "an infinite bound leaves a variable unrestricted")
-    if (below > above).any():
-        raise ArgumentError("low", "bounds with low ≤ high", "a lower bound above the upper one")
-    return tuple(b.to(device=like.device, dtype=like.dtype).T.contiguous() for b in (below, above))  # type: ignore[return-value]
+    wrong = (below > above).nonzero()
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        got = f"{below[row, column]:g} above {above[row, column]:g} in row {row}, column {column}"
+        raise ArgumentError("low", "bounds with low ≤ high", got)
+    return below.T.contiguous(), above.T.contiguous()
 
 
 def as_points(
@@ -214,15 +235,7 @@ def as_points(
         like: A tensor of the program's dtype and device.
         argument: What the user calls the data.
     """
-    x = torch.as_tensor(x)
-    if x.ndim != 2 or x.shape[1] != len(families):
-        expected = f"a tensor (batch, {len(families)}), one column per variable"
-        raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
-    if len(x) == 0:
-        raise ArgumentError(argument, "at least one data point", "an empty batch")
-    if x.is_complex():
-        raise ArgumentError(argument, "real numbers", str(x.dtype))
-    values = x.to(device=like.device, dtype=like.dtype).T.contiguous()
+    values = as_rows(x, argument, len(families)).to(like).T.contiguous()
     missing = _missing(values, mask)
     if mask is not None and missing is not None:
         values = values.masked_fill(missing, torch.nan)
@@ -235,7 +248,7 @@ def _missing(values: Tensor, mask: Tensor | None) -> Tensor | None:
     missing = values.isnan()
     if mask is not None:
         mask = torch.as_tensor(mask, device=values.device)
-        if mask.dtype != torch.bool or mask.T.shape != values.shape:
+        if mask.dtype != torch.bool or mask.shape != values.T.shape:
             expected = f"a boolean tensor of x's shape {tuple(values.T.shape)}, True where a value is missing"
             raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
         missing |= mask.T

@@ -166,7 +166,8 @@ class Program:
             gradients: Compute the derivatives with respect to weights and mixtures too.
         """
         pool, row = self.schedule.root
-        trace.rows[pool][row, 0] = flow
+        # Nothing flows from a data point of probability zero; a quotient of zeros further down would poison the others.
+        trace.rows[pool][row, 0] = torch.where(torch.isneginf(self.root(trace)), 0.0, flow)
         flows = Flows(
             trace.rows,
             [torch.zeros_like(w) for w in parameters.weights] if gradients else [],
@@ -183,7 +184,10 @@ class Program:
                     gradient = flows.mixtures[step.block] if gradients else None
                     self._mix_down(step, trace, parameters.mixtures[step.block], gradient)
                 case PassStep():
-                    self._collect(step.sends, self.shapes[step.pool], trace.rows, rows_of(trace.rows, step))
+                    rows = rows_of(trace.rows, step)
+                    incoming = torch.empty_like(rows)  # not the rows themselves, because rows of the same pool are read
+                    self._collect(step.sends, self.shapes[step.pool], trace.rows, incoming)
+                    rows.copy_(incoming)
         return flows
 
     def matrices(self, step: SumStep, weights: Tensor) -> Tensor:

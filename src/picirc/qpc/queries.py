@@ -15,13 +15,19 @@ from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters
 
 
-def check_possible(values: Tensor) -> None:
-    """Refuse evidence of probability zero."""
-    wrong = torch.isneginf(values).nonzero().flatten().tolist()
+def check_possible(values: Tensor, argument: str = "given", first: int = 0) -> None:
+    """Refuse evidence of probability zero.
+
+    Args:
+        values: The log-values of the data points, ``(batch,)``.
+        argument: What the user calls them.
+        first: The number of the first of them.
+    """
+    wrong = (first + torch.isneginf(values).nonzero().flatten()).tolist()
     if wrong:
         rows = ", ".join(map(str, wrong[:5])) + (", …" if len(wrong) > 5 else "")
         raise ImpossibleEvidenceError(
-            f"given: expected evidence that the circuit can produce, got probability zero in {len(wrong)} "
+            f"{argument}: expected evidence that the circuit can produce, got probability zero in {len(wrong)} "
             f"row(s): {rows}; check the values, or leave those that are uncertain out as NaN."
         )
 

@@ -22,7 +22,8 @@ class Workspace:
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []
-        self._lock = threading.Lock()
+        # Re-entrant: the garbage collector may find a forgotten lease while this thread holds the lock.
+        self._lock = threading.RLock()
 
     def lease(self, dtype: torch.dtype, device: torch.device) -> Lease:
         """A handle whose buffers return to the stock when it is released or forgotten."""

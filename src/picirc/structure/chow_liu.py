@@ -14,8 +14,7 @@ from picirc.structure.columns import Columns
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree
 
-# Mutual information is a sum of many terms, whose order may depend on the machine; differences this small are
-# ties.
+# Mutual information is a sum of many terms in no fixed order: smaller differences mean nothing.
 TIE_DECIMALS = 10
 
 

@@ -14,8 +14,7 @@ Kind = Literal["binary", "categorical", "ordinal", "gaussian"]
 Columns = Kind | Literal["auto"] | Sequence[str]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# Integers that span more values than this are read as quantities (pixels, ages), not as names (letters,
-# classes).
+# Integers that span more values than this are read as quantities (pixels), not as names (letters, classes).
 LARGEST_CATEGORICAL_RANGE = 64
 
 Values = npt.NDArray[Any]

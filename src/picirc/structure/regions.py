@@ -142,9 +142,8 @@ def quad_graph(height: int, width: int) -> RegionGraph:
 
     def cuts(rectangle: Rectangle) -> list[tuple[Rectangle, Rectangle]]:
         top, bottom, left, right = rectangle
-        # The number of trailing binary digits in which the first and the last row (column) differ: the side
-        # of the smallest aligned block is two to the larger of the two, and only a side this long crosses its
-        # middle.
+        # How many trailing binary digits of the first and the last row (column) differ. The side of the
+        # smallest aligned block is two to the larger of the two; only a side that long crosses its middle.
         tall, wide = (top ^ (bottom - 1)).bit_length(), (left ^ (right - 1)).bit_length()
         ways = []
         if tall >= wide:

@@ -1,0 +1,149 @@
+"""The circuit that is measured: a hidden Chow–Liu tree as large as MNIST, its queries, and the bare products in it."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from measure import Run, peak
+from torch import Tensor
+
+import picirc as pc
+from picirc.qpc.steps import SumStep
+
+PIXELS = 784
+CATEGORIES = 256
+_IMAGES = 10_000  # as many images give the same kind of tree as all of them, in a fraction of the time
+_HEADER = 16  # bytes before the pixels
+
+
+def mnist_tree() -> tuple[pc.LatentTree, str]:
+    """The hidden Chow–Liu tree of MNIST, or a random one of its size and depth where ``PICIRC_DATA`` is not set."""
+    folder = os.environ.get("PICIRC_DATA")
+    if not folder:
+        return pc.random_tree(PIXELS, seed=0, depth=50), "random tree"
+    with gzip.open(Path(folder) / "mnist" / "train-images-idx3-ubyte.gz") as file:
+        pixels = np.frombuffer(file.read(_HEADER + _IMAGES * PIXELS), np.uint8, offset=_HEADER)
+    return pc.hidden_chow_liu(pixels.reshape(-1, PIXELS)), f"hidden Chow–Liu tree of {_IMAGES} MNIST images"
+
+
+class Workload:
+    """A tree circuit with random parameters, a batch of random data, and runs of everything that is measured.
+
+    Args:
+        tree: The structure.
+        states: The number N of states of each latent.
+        batch: The number B of data points.
+        categories: The number of values of each variable.
+    """
+
+    def __init__(self, tree: pc.LatentTree, states: int, batch: int, categories: int = CATEGORIES) -> None:
+        self.batch = batch
+        self._generator = torch.Generator().manual_seed(0)
+        model = pc.HCLT(tree, pc.Categorical(categories), states, generator=self._generator)
+        with torch.no_grad():
+            self.qpc = model()
+        for tensor in self.qpc.parameters.tensors:
+            tensor.requires_grad_()
+        self._parameters = self.qpc.parameters.detach()
+        self._program = self.qpc.engine.program
+        self._steps = [step for step in self._program.schedule.steps if isinstance(step, SumStep)]
+        self.x = torch.randint(categories, (batch, tree.n_variables), generator=self._generator).float()
+        self.half = self.x.clone()
+        self.half[:, tree.n_variables // 2 :] = torch.nan
+
+    @property
+    def array_bytes(self) -> int:
+        """The size of one array (fold, state, batch)."""
+        pools = zip(self._program.schedule.pools, self._program.shapes, strict=True)
+        return sum(pool.rows * math.prod(shape) for pool, shape in pools) * self.batch * self.x.element_size()
+
+    @property
+    def gradient_bytes(self) -> int:
+        """The size of the gradient of the sum weights."""
+        return sum(w.numel() * w.element_size() for w in self.qpc.parameters.weights)
+
+    @property
+    def flops(self) -> int:
+        """The floating-point operations of one pass of products."""
+        dims = [(step.stop - step.start, *self._program.dims(step)) for step in self._steps]
+        return sum(2 * fold * g * o * z * r * self.batch for fold, g, o, z, r in dims)
+
+    @property
+    def cases(self) -> Mapping[str, Run]:
+        """Everything that is measured, by name."""
+        return {
+            "up": self._up,
+            "up+down": self._up_down,
+            "log-likelihood": torch.no_grad()(lambda: self.qpc.log_prob(self.x)),
+            "likelihood+gradient": self._gradient,
+            "sample": lambda: self.qpc.sample(self.batch, generator=self._generator),
+            "sample, half given": lambda: self.qpc.sample(1, given=self.half, generator=self._generator),
+            "marginals": lambda: self.qpc.marginals(self.half),
+            "mpe": lambda: self.qpc.mpe(self.half),
+        }
+
+    def limits(self) -> Mapping[str, Run]:
+        """The bare matrix products of one pass up, and the three of up and down, into buffers that exist."""
+        weights = torch.cat([self._matrices(step) for step in self._steps[:-1]])  # (fold, N, N); the root has N×1
+        fold, states = weights.shape[:2]
+        values = torch.rand(fold, states, self.batch, generator=self._generator)
+        out, gradient = torch.empty_like(values), torch.empty_like(weights)
+        levels = [slice(step.start, step.stop) for step in self._steps[:-1]]
+
+        def limit() -> None:
+            for level in levels:
+                torch.bmm(weights[level], values[level], out=out[level])
+
+        def limit3() -> None:
+            limit()
+            for level in levels:
+                torch.bmm(values[level], out[level].transpose(1, 2), out=gradient[level])
+                torch.bmm(weights[level].transpose(1, 2), values[level], out=out[level])
+
+        return {"limit": limit, "limit3": limit3}
+
+    def settle(self) -> None:
+        """Put ordinary numbers into the buffers that ``up`` and ``up+down`` find filled."""
+
+        def write(rows: list[Tensor]) -> None:
+            for pool in rows:
+                pool.normal_(generator=self._generator)
+
+        self._program.up(write, self._parameters, self.batch, keep=False).lease.release()
+        trace = self._program.up(_leave, self._parameters, self.batch, keep=False)
+        assert bool(self._program.root(trace).isfinite().all()), "the buffers hold no ordinary numbers"
+        trace.lease.release()
+
+    def _up(self) -> None:
+        self._program.up(_leave, self._parameters, self.batch, keep=False).lease.release()
+
+    def _up_down(self) -> None:
+        trace = self._program.up(_leave, self._parameters, self.batch, keep=True)
+        self._program.down(trace, self._parameters, torch.ones(self.batch))
+        trace.lease.release()
+
+    def _gradient(self) -> None:
+        for tensor in self.qpc.parameters.tensors:
+            tensor.grad = None
+        self.qpc.log_prob(self.x).sum().backward()  # type: ignore[no-untyped-call]
+
+    def _matrices(self, step: SumStep) -> Tensor:
+        return self._program.matrices(step, self._parameters.weights[step.block])
+
+
+def peak_of(case: str, parents: tuple[int, ...], states: int, batch: int) -> int:
+    """The peak memory of a case in bytes beyond parameters and data; for a process of its own."""
+    small = Workload(pc.chain(20), states=4, batch=4, categories=4)
+    small.cases[case]()  # loads the code and starts the threads, which are not what is measured
+    variables = tuple((i,) for i in range(len(parents)))
+    return peak(Workload(pc.LatentTree(parents, variables), states, batch).cases[case])
+
+
+def _leave(rows: list[Tensor]) -> None:
+    """Fill rows that are full already."""

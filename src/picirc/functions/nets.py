@@ -1,0 +1,157 @@
+"""Banks of small neural functions of a few latents, evaluated together on a grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from picirc.errors import ArgumentError
+from picirc.functions.chunked import chunked
+
+Finish = Callable[[Tensor], Tensor]
+
+SHARING = ("none", "composite", "full")
+
+# Elements of the largest temporary of a piece, chosen to stay in the processor's cache.
+_PIECE_ELEMENTS = 2**19
+
+
+class Features(nn.Module):
+    """The first layer: Fourier features ``[cos 2π f·z, sin 2π f·z]``, or a plain affine layer without them.
+
+    Args:
+        arguments: The number of latents.
+        width: The number of features, even.
+        fourier: Whether to use Fourier features.
+        sigma: The standard deviation of the frequencies f.
+        learnable: Whether the frequencies are trained.
+        generator: The source of randomness.
+    """
+
+    def __init__(
+        self,
+        arguments: int,
+        width: int,
+        fourier: bool,
+        sigma: float,
+        learnable: bool,
+        generator: torch.Generator | None,
+    ) -> None:
+        super().__init__()
+        self.fourier = fourier
+        rows = width // 2 if fourier else width
+        scale = sigma if fourier else 1 / math.sqrt(arguments)
+        frequencies = scale * torch.randn(rows, arguments, generator=generator)
+        if fourier and not learnable:
+            self.register_buffer("frequencies", frequencies)
+        else:
+            self.frequencies = nn.Parameter(frequencies)
+        if not fourier:
+            self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, z: Tensor) -> Tensor:
+        """``(points, arguments)`` to ``(points, width)``."""
+        if not self.fourier:
+            return torch.tanh(z @ self.frequencies.T + self.bias)
+        angle = 2 * math.pi * (z @ self.frequencies.T)
+        # Scaled to unit variance, so that the next layer starts as any other would.
+        return math.sqrt(2) * torch.cat([angle.cos(), angle.sin()], 1)
+
+
+class Bank(nn.Module):
+    """``rows`` functions of the same latents: features, a hidden layer, and a linear head with ``outputs`` numbers.
+
+    Args:
+        rows: The number of functions.
+        arguments: The number of latents of each.
+        outputs: The number of values of each.
+        width: The width of the nets.
+        sharing: ``"none"``: every function has a hidden layer and a head of its own. ``"composite"``: one hidden layer
+            for all, a head for each. ``"full"``: one function for all rows.
+        fourier: Whether to use Fourier features.
+        sigma: The standard deviation of their frequencies.
+        learnable: Whether the frequencies are trained.
+        generator: The source of randomness.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        arguments: int,
+        outputs: int,
+        width: int,
+        sharing: str,
+        fourier: bool = True,
+        sigma: float = 1.0,
+        learnable: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if sharing not in SHARING:
+            raise ArgumentError("sharing", " or ".join(map(repr, SHARING)), sharing)
+        self.rows, self.outputs, self.sharing = rows, outputs, sharing
+        self.features = Features(arguments, width, fourier, sigma, learnable, generator)
+        own = rows if sharing == "none" else 1
+        heads = 1 if sharing == "full" else rows
+
+        def uniform(*shape: int) -> nn.Parameter:
+            bound = 1 / math.sqrt(width)
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+
+        self.hidden, self.hidden_bias = uniform(own, width, width), uniform(own, width)
+        self.head, self.head_bias = uniform(heads, outputs, width), uniform(heads, outputs)
+
+    def forward(self, z: Tensor, finish: Finish) -> Tensor:
+        """Evaluate all functions on a grid, and ``finish`` them piece by piece.
+
+        Args:
+            z: ``(points, arguments)``.
+            finish: Makes the result of some rows from their values ``(rows, outputs, points)``.
+
+        Returns:
+            What ``finish`` makes, for all rows, or for the one that stands for all of them.
+        """
+        features = self.features(z).T  # (width, points)
+        points = features.shape[1]
+        if self.sharing == "none":
+            size = max(1, _PIECE_ELEMENTS // (self.hidden.shape[1] * points))
+            rows = (self.hidden, self.hidden_bias, self.head, self.head_bias)
+            return chunked(lambda *t: finish(_net(*t)), rows, (features,), size)
+        hidden = _hidden(self.hidden, self.hidden_bias, features)[0]  # (width, points)
+        size = max(1, _PIECE_ELEMENTS // (self.outputs * points))
+        return chunked(lambda *t: finish(_head(*t)), (self.head, self.head_bias), (hidden,), size)
+
+
+def _hidden(weights: Tensor, bias: Tensor, features: Tensor) -> Tensor:
+    """``(rows, width, width)`` and ``(width, points)`` to ``(rows, width, points)``."""
+    rows, width, _ = weights.shape
+    values = (weights.flatten(0, 1) @ features).view(rows, width, -1)
+    return torch.tanh(values + bias.unsqueeze(-1))
+
+
+def _head(weights: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
+    """``(rows, outputs, width)`` and ``(width, points)`` to ``(rows, outputs, points)``."""
+    rows, outputs, _ = weights.shape
+    return (weights.flatten(0, 1) @ hidden).view(rows, outputs, -1) + bias.unsqueeze(-1)
+
+
+def _net(hidden: Tensor, hidden_bias: Tensor, head: Tensor, head_bias: Tensor, features: Tensor) -> Tensor:
+    return torch.baddbmm(head_bias.unsqueeze(-1), head, _hidden(hidden, hidden_bias, features))
+
+
+def normalised(log_weights: Tensor, given: int) -> Finish:
+    """Energies to sum weights: ``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` with ``E = softplus(value)``.
+
+    Args:
+        log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
+        given: The number of states of the latents conditioned on.
+    """
+
+    def finish(values: Tensor) -> Tensor:
+        energy = torch.nn.functional.softplus(values.view(len(values), 1, given, -1))
+        return (log_weights - energy).softmax(-1)  # (rows, 1, o, z)
+
+    return finish
