@@ -81,7 +81,8 @@ def _write(path: Path | None, quick: bool, result: Mapping[str, Any]) -> None:
 
 def table(records: Mapping[str, Iterable[Record]]) -> list[str]:
     """One line a case; two figures are those under the default and under the tuned allocator."""
-    head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>12} {'to':<6} {'target':<22} {'ms':>17} {'peak MiB':>13} {'arrays':>10}"
+    head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>12} {'to':<6} {'target':<22} "
+    head += f"{'ms':>17} {'peak MiB':>13} {'arrays':>10}"
     lines = [head, "-" * len(head)]
     for pair in zip(*records.values(), strict=True):
         one = pair[0]

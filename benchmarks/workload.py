@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from measure import Run, peak
 from torch import Tensor
 
 import picirc as pc
+from measure import Run, peak
 from picirc.qpc.steps import SumStep
 
 PIXELS = 784

@@ -20,6 +20,7 @@ from picirc.inputs import (
     Poisson,
     StudentT,
 )
+from picirc.learning import Cosine, History, bits_per_dimension, fit, fit_em, json_lines, mean_log_prob, tensorboard
 from picirc.pic import HCLT, PIC
 from picirc.qpc.distribution import QPC
 from picirc.qpc.latents import LatentPosterior
@@ -57,6 +58,7 @@ __all__ = [
     "Categorical",
     "Circuit",
     "Conditional",
+    "Cosine",
     "Cost",
     "Density",
     "ExactGaussian",
@@ -64,6 +66,7 @@ __all__ = [
     "Family",
     "Gaussian",
     "Grid",
+    "History",
     "ImpossibleEvidenceError",
     "Input",
     "Integral",
@@ -83,16 +86,21 @@ __all__ = [
     "StructureError",
     "StudentT",
     "Sum",
+    "bits_per_dimension",
     "cauchy_schwarz_divergence",
     "chain",
     "clenshaw_curtis",
+    "fit",
+    "fit_em",
     "from_bayesnet",
     "from_tree",
     "gauss_hermite",
     "gauss_legendre",
     "hidden_chow_liu",
     "inner_product",
+    "json_lines",
     "l2_divergence",
+    "mean_log_prob",
     "midpoint",
     "quad_graph",
     "quad_tree",
@@ -100,5 +108,6 @@ __all__ = [
     "random_tree",
     "shifted",
     "simpson",
+    "tensorboard",
     "trapezoidal",
 ]

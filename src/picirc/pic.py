@@ -156,7 +156,7 @@ class PIC(nn.Module):
         if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
             raise ArgumentError("rule", "a rule on an interval, such as pc.trapezoidal(64)", rule)
         grid = rule.on(-1.0, 1.0)
-        like = self.integrals[0].head
+        like = next(self.parameters())
         points = torch.as_tensor(grid.points, dtype=like.dtype, device=like.device)
         weights = torch.as_tensor(grid.weights, dtype=like.dtype, device=like.device)
         parameters = Parameters(

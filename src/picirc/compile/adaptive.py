@@ -2,8 +2,8 @@
 
 Every latent's interval is cut into panels with a Gauss–Legendre rule each. The flows of a data point give the
 integrand along each latent with all others integrated out; where its Legendre coefficients on a panel do not decay,
-the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error; where
-that would be too large, it is the change of the last step.
+the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error;
+where that would be too large, it is the change of the last step.
 """
 
 from __future__ import annotations

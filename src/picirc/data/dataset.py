@@ -82,7 +82,7 @@ def hold_out(rows: int, fraction: float, seed: int) -> tuple[Indices, Indices]:
     Example:
         >>> kept, held = hold_out(10, 0.2, seed=0)
         >>> kept, held
-        (array([0, 2, 3, 4, 5, 6, 7, 9]), array([1, 8]))
+        (array([0, 1, 4, 5, 6, 7, 8, 9]), array([2, 3]))
     """
     if not 0 < fraction < 1:
         raise ArgumentError("valid_fraction", "a number between 0 and 1", fraction)

@@ -13,10 +13,10 @@ rest     the values, the last dimension running fastest
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
         if size > LARGEST_RATIO * path.stat().st_size:
             raise ArgumentError(str(path), claim, "a smaller file", "it is truncated or corrupted: get it anew")
         values = np.empty(shape, np.uint8)
-        came = file.readinto(memoryview(values).cast("B"))  # type: ignore[attr-defined]
+        came = file.readinto(values.data.cast("B"))
         if came != size:
             raise ArgumentError(str(path), claim, f"{came} values", "the file is truncated: get it anew")
         if file.read(1):
@@ -66,7 +66,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     return values
 
 
-def _read_header(file: BinaryIO, path: Path, dimensions: int) -> tuple[int, ...]:
+def _read_header(file: io.BufferedIOBase, path: Path, dimensions: int) -> tuple[int, ...]:
     head = file.read(4)
     expected = bytes([0, 0, UNSIGNED_BYTES, dimensions])
     if head != expected:

@@ -83,6 +83,6 @@ def decode(rows: npt.ArrayLike, symbols: str) -> list[str]:
     codes = np.asarray(rows)
     if codes.ndim != 2 or codes.dtype.kind not in "iu":
         raise ArgumentError("rows", "integers (row, position)", f"{codes.dtype} of shape {codes.shape}")
-    if codes.size and not (0 <= codes.min() and codes.max() < len(symbols)):
+    if codes.size and not (codes.min() >= 0 and codes.max() < len(symbols)):
         raise ArgumentError("rows", f"categories 0 to {len(symbols) - 1}", f"{codes.min()} to {codes.max()}")
     return ["".join(symbols[code] for code in row).rstrip(PADDING) for row in codes]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from picirc.errors import ArgumentError
 
@@ -16,7 +16,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 @contextmanager
-def open_unpacked(path: Path) -> Iterator[BinaryIO]:
+def open_unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
     """Open a file to read its unpacked content; the content tells whether it is packed, not the name.
 
     Raises:
@@ -28,7 +28,7 @@ def open_unpacked(path: Path) -> Iterator[BinaryIO]:
             raw.seek(0)
             if packed:
                 with gzip.GzipFile(fileobj=raw) as file:
-                    yield cast("BinaryIO", file)
+                    yield file
             else:
                 yield raw
     except (FileNotFoundError, IsADirectoryError) as error:

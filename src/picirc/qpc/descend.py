@@ -1,7 +1,7 @@
 """The way down with choices: one state for every row, drawn or maximised.
 
-A choice starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known and one
-of the integrated states is chosen; at a mixture one of the parts. What is not reached has the state −1.
+A choice starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known and
+one of the integrated states is chosen; at a mixture one of the parts. What is not reached has the state −1.
 """
 
 from __future__ import annotations

@@ -163,15 +163,15 @@ class QPC(Distribution):
         return Marginals(found, points, self.variables, self._result_shape(given))
 
     def entropy(self) -> Tensor:
-        """Not available: a circuit with latents has no closed form for ``−E[log p(X)]``."""
+        """Not available: ``−E[log p(X)]`` has no closed form when there are latents."""
         raise NotImplementedError(
-            "the entropy of a circuit with latents has no closed form; estimate it by -qpc.log_prob(qpc.sample(n)).mean()."
+            "the entropy of a circuit has no closed form; estimate it by -qpc.log_prob(qpc.sample(n)).mean()."
         )
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> QPC:
         """Not available: a circuit is a single distribution."""
         raise NotImplementedError(
-            "a circuit is a single distribution and has no batch shape; draw qpc.sample(shape), or give rows of evidence."
+            "a circuit is one distribution without a batch shape; use qpc.sample(shape), or several rows of evidence."
         )
 
     @property
@@ -223,9 +223,9 @@ class QPC(Distribution):
     def mpe(self, given: Tensor | None = None) -> Tensor:
         """Probable values for all that is not observed, in the shape of ``given``.
 
-        Finding the most probable completion is NP-hard in circuits like these, whose sums are not deterministic. This is
-        max-product decoding, which is exact when a single assignment of the latents dominates, compared with the greedy
-        choice from the top; of the two the one with the higher likelihood is returned.
+        Finding the most probable completion is NP-hard in circuits like these, whose sums are not deterministic. This
+        is max-product decoding, which is exact when a single assignment of the latents dominates, compared with the
+        greedy choice from the top; of the two the one with the higher likelihood is returned.
         """
         points = self._evidence(given)
         check_possible(self.engine.log_prob(points, self.parameters))

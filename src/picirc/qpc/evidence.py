@@ -38,7 +38,7 @@ class Points:
         return Points(self.values[:, start:stop].contiguous(), missing)
 
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
-        """Put the log-probabilities of the columns' values into ``out``, ``(fold, states, batch)``; missing is log 1."""
+        """Put the log-probabilities of the values into ``out``, ``(fold, states, batch)``; missing is log 1."""
         x, missing = self._columns(family, columns)
         table = family.table(params)
         if table is not None:
@@ -51,7 +51,7 @@ class Points:
             out.masked_fill_(missing.unsqueeze(1), 0.0)
 
     def gradient(self, family: Family, params: Tensor, columns: Tensor, flows: Tensor) -> Tensor:
-        """``Σ flow · d log p / d params`` over the batch, in the shape of ``params``; flows ``(fold, states, batch)``."""
+        """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are ``(fold, states, batch)``."""
         x, missing = self._columns(family, columns)
         if missing is not None:
             flows = flows.masked_fill(missing.unsqueeze(1), 0.0)
@@ -65,6 +65,13 @@ class Points:
             (found,) = torch.autograd.grad(values, leaf, flows[part])
             _fold(total, part).add_(found)
         return total
+
+    def statistics(self, family: Family, params: Tensor, columns: Tensor, flows: Tensor) -> Tensor:
+        """The sufficient statistics of the columns for EM, weighted by their flows ``(fold, states, batch)``."""
+        x, missing = self._columns(family, columns)
+        if missing is not None:
+            flows = flows.masked_fill(missing.unsqueeze(1), 0.0)
+        return family.expected_statistics(params, x, flows)
 
     def _columns(self, family: Family, columns: Tensor) -> tuple[Tensor, Tensor | None]:
         """The values of some columns with something harmless where they are missing, and where that is."""
@@ -139,8 +146,8 @@ class Modes:
 class Tilted:
     """Observed values, with one variable of each data point weighted by the mean of its state.
 
-    The root's value is then ``p(e) · E[X_t − c_t | e]`` with a constant ``c_t`` below all means of states, and the flows
-    are those of the distribution proportional to ``p(x, e) (x_t − c_t)``.
+    The root's value is then ``p(e) · E[X_t − c_t | e]`` with a constant ``c_t`` below all means of states, and the
+    flows are those of the distribution proportional to ``p(x, e) (x_t − c_t)``.
 
     Attributes:
         points: The values known exactly.

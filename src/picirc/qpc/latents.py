@@ -47,6 +47,8 @@ class LatentPosterior:
         mean: ``(batch,)``, the posterior mean; None when the states have no values.
         variance: ``(batch,)``, likewise.
         weights: ``(N,)``, the quadrature weights of the grid.
+        presence: ``(batch,)``, the posterior probability that the latent has a value at all: 1, but below sum units it
+            may be less, and where it is 0 everything else is NaN.
     """
 
     name: str
@@ -55,6 +57,7 @@ class LatentPosterior:
     mean: Tensor | None
     variance: Tensor | None
     weights: Tensor | None
+    presence: Tensor
 
     @property
     def density(self) -> Tensor:
@@ -76,13 +79,13 @@ class LatentPosterior:
 
 def latent_posteriors(
     engine: Engine, parameters: Parameters, grids: Sequence[LatentGrid], points: Points
-) -> tuple[dict[str, LatentPosterior], Tensor]:
-    """The posterior of every latent, and the log-values of the data points."""
+) -> dict[str, LatentPosterior]:
+    """The posterior of every latent given each data point."""
     like = parameters.like
     shapes = engine.program.shapes
     values = like.new_empty(points.batch)
     states = {g.name: like.new_zeros(points.batch, shapes[g.pool][g.axis]) for g in grids}
-    first, second = ({g.name: like.new_zeros(points.batch) for g in grids} for _ in range(2))
+    moments = {g.name: like.new_zeros(2, points.batch) for g in grids}  # sums of z and z²
     for where, value, flows in engine.flows(points, parameters):
         values[where] = value.to(like.dtype)
         for grid in grids:
@@ -90,24 +93,36 @@ def latent_posteriors(
             others = [axis for axis in range(flow.ndim - 1) if axis != grid.axis]
             states[grid.name][where] += (flow.sum(others) if others else flow).T
             if grid.points is not None:
-                at = grid.points.unsqueeze(-1)
-                axes = list(range(flow.ndim - 1))
-                first[grid.name][where] += (flow * at).sum(axes)
-                second[grid.name][where] += (flow * at.square()).sum(axes)
-    check_possible(values)
-    found = {}
+                powers = torch.stack([grid.points, grid.points.square()]).unsqueeze(-1)
+                moments[grid.name][:, where] += (flow * powers).flatten(1, -2).sum(1)
+    check_possible(values, argument="x")
+    places: dict[str, list[LatentGrid]] = {}
     for grid in grids:
-        name = grid.name
-        # A latent that occurs in some parts of a mixture only is present with less than certainty.
-        total = states[name].sum(1)
-        mean, square = first[name] / total, second[name] / total
-        fixed = grid.points is not None and grid.points.numel() == states[name].shape[1]
-        found[name] = LatentPosterior(
-            name,
-            states[name] / total.unsqueeze(1),
-            grid.points.flatten() if fixed and grid.points is not None else None,
-            None if grid.points is None else mean,
-            None if grid.points is None else (square - mean.square()).clamp(min=0.0),
-            grid.weights.flatten() if fixed and grid.weights is not None else None,
-        )
-    return found, values
+        places.setdefault(grid.name, []).append(grid)
+    return {name: _posterior(own, states[name], moments[name]) for name, own in places.items()}
+
+
+def _posterior(places: Sequence[LatentGrid], states: Tensor, moments: Tensor) -> LatentPosterior:
+    """Put together what the rows of one latent say, from the sums over them ``(batch, N)`` and ``(2, batch)``."""
+    presence = states.sum(1)
+    probabilities = states / presence.unsqueeze(1)
+    points, weights = _fixed(places)
+    mean = variance = None
+    if points is not None:
+        mean = probabilities @ points
+        variance = (probabilities * (points - mean.unsqueeze(1)).square()).sum(1)
+    elif places[0].points is not None:
+        mean, square = moments / presence
+        variance = (square - mean.square()).clamp(min=0.0)
+    return LatentPosterior(places[0].name, probabilities, points, mean, variance, weights, presence)
+
+
+def _fixed(places: Sequence[LatentGrid]) -> tuple[Tensor | None, Tensor | None]:
+    """Points and weights ``(N,)`` of a latent's states, if it has the same ones wherever it occurs."""
+    points, weights, axis = places[0].points, places[0].weights, places[0].axis
+    if points is None or weights is None or points.numel() != points.shape[axis]:
+        return None, None
+    points = points.flatten()
+    if not all(grid.points is not None and torch.equal(grid.points.flatten(), points) for grid in places):
+        return None, None
+    return points, weights.flatten()

@@ -1,6 +1,6 @@
 """The arithmetic of single steps, each with its hand-written reverse.
 
-Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are ``(fold, o, z)`` matrices, one a row (or a stack of them).
+Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are ``(fold, o, z)`` matrices, one a row or a stack of them.
 """
 
 from __future__ import annotations

@@ -8,15 +8,15 @@ from torch import Tensor
 from picirc.qpc.evidence import Points, Tilted
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters
-from picirc.qpc.queries import components, raw_moments
+from picirc.qpc.queries import components, means
 
 
 def covariance(engine: Engine, parameters: Parameters, points: Points, mean: Tensor, variance: Tensor) -> Tensor:
     """``Cov(X_i, X_j | e)`` for every data point, ``(batch, variables, variables)``.
 
     Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and
-    the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point form
-    one batch.
+    the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point
+    form one batch.
 
     Args:
         engine: The program.
@@ -36,7 +36,7 @@ def covariance(engine: Engine, parameters: Parameters, points: Points, mean: Ten
         copies = torch.full_like(hidden, number)
         many = Points(points.values[:, copies], points.missing[:, copies])
         tilted, _ = components(engine, parameters, Tilted(many, hidden, offset))
-        weighted, _ = raw_moments(tilted, many.values)  # (variables, hidden)
+        weighted = means(tilted, many.values)  # (variables, hidden)
         scale = (mean[number] - offset)[hidden].unsqueeze(1)  # E[X_t − c_t | e]
         rows = scale * (weighted.T - mean[number])[:, hidden]
         result[number, hidden.unsqueeze(1), hidden] = (rows + rows.T) / 2
@@ -54,4 +54,4 @@ def _offsets(engine: Engine, parameters: Parameters, variables: int) -> Tensor:
         low.scatter_reduce_(0, columns, mean.amin(1), "amin")
         high.scatter_reduce_(0, columns, mean.amax(1), "amax")
     reach = high - low
-    return low - torch.where(reach > 0, reach, torch.ones_like(reach))
+    return low - torch.where(reach > 0, reach, low.abs().clamp(min=1.0))

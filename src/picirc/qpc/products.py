@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.errors import StructureError
-from picirc.qpc.steps import SumStep
+from picirc.errors import ArgumentError, StructureError
+from picirc.qpc.inputs import InputGroup
+from picirc.qpc.steps import Send, SumStep
 
 if TYPE_CHECKING:
     from picirc.qpc.distribution import QPC
+
+T = TypeVar("T")
 
 
 def inner_product(p: QPC, q: QPC) -> Tensor:
     """``log ∫ p(x) q(x) dx`` of two circuits with the same structure, whatever their numbers of states.
 
     For every pair of states the integral over a row's variables is the product of those over its factors, and a pair of
-    integrals turns the matrix of these numbers M into ``W_p M W_qᵀ``. Both circuits must be structured-decomposable, split
-    their variables in the same way and have inputs of the same families; rows must have at most one axis.
+    integrals turns the matrix of these numbers M into ``W_p M W_qᵀ``. Both circuits must be structured-decomposable,
+    split their variables in the same way and have inputs of the same families; rows must have at most one axis.
     """
     _check_compatible(p, q)
     like = p.parameters.like
@@ -65,14 +69,12 @@ def _check_compatible(p: QPC, q: QPC) -> None:
     purpose = "the inner product"
     for circuit in (p, q):
         circuit.properties.require("smooth", "structured_decomposable", purpose=purpose)
+    if (p.dtype, p.device) != (q.dtype, q.device):
+        raise ArgumentError("q", f"the dtype and device of p, {p.dtype} on {p.device}", f"{q.dtype} on {q.device}")
     mine, theirs = p.engine.program.schedule, q.engine.program.schedule
-    same = len(mine.steps) == len(theirs.steps) and len(mine.pools) == len(theirs.pools)
-    same = same and all(_alike(a, b) for a, b in zip(mine.steps, theirs.steps, strict=False))
-    groups = (p.engine.layer.groups, q.engine.layer.groups)
-    same = same and len(groups[0]) == len(groups[1])
-    for a, b in zip(*groups, strict=False):
-        same = same and a.family == b.family and np.array_equal(a.columns, b.columns)
-        same = same and np.array_equal(a.rows, b.rows) and a.axes is None and b.axes is None
+    groups, others = p.engine.layer.groups, q.engine.layer.groups
+    same = p.variables == q.variables and mine.root == theirs.root and len(mine.pools) == len(theirs.pools)
+    same = same and _all_alike(mine.steps, theirs.steps, _alike) and _all_alike(groups, others, _same_inputs)
     if not same:
         raise StructureError(
             f"{purpose} needs two circuits of the same structure, without mixtures and with one latent a row; "
@@ -80,21 +82,26 @@ def _check_compatible(p: QPC, q: QPC) -> None:
         )
 
 
+def _all_alike(a: Sequence[T], b: Sequence[T], alike: Callable[[T, T], bool]) -> bool:
+    return len(a) == len(b) and all(map(alike, a, b))
+
+
 def _alike(a: object, b: object) -> bool:
     if not isinstance(a, SumStep) or not isinstance(b, SumStep) or a.shared or a.passed or b.shared or b.passed:
         return False
-    if (a.pool, a.start, a.stop, a.edges, a.block, a.first) != (
-        b.pool,
-        b.start,
-        b.stop,
-        b.edges,
-        b.block,
-        b.first,
-    ):
-        return False
-    if len(a.sends) != len(b.sends):
-        return False
-    return all(
-        s.pool == t.pool and s.axes is None and t.axes is None and np.array_equal(s.rows, t.rows)
-        for s, t in zip(a.sends, b.sends, strict=True)
+    mine, theirs = ((s.pool, s.start, s.stop, s.edges, s.block, s.first) for s in (a, b))
+    return mine == theirs and _all_alike(a.sends, b.sends, _same_users)
+
+
+def _same_users(a: Send, b: Send) -> bool:
+    return (
+        (a.pool, a.axes, b.axes) == (b.pool, None, None)
+        and np.array_equal(a.rows, b.rows)
+        and (a.sources is None) == (b.sources is None)
+        and (a.sources is None or b.sources is None or np.array_equal(a.sources, b.sources))
     )
+
+
+def _same_inputs(a: InputGroup, b: InputGroup) -> bool:
+    same = (a.family, a.pool, a.axes, b.axes) == (b.family, b.pool, None, None)
+    return same and np.array_equal(a.columns, b.columns) and np.array_equal(a.rows, b.rows)

@@ -25,7 +25,7 @@ def prune(
     What is left is a part p̃ ≤ p of the distribution with mass m, divided by m. The total variation distance to p is
     at most 1 − m, which is returned.
     """
-    if not 0 <= threshold < 1:
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold < 1:
         raise ArgumentError("threshold", "a probability from 0 to below 1", threshold)
     program, parameters = engine.program, parameters.detach()
     _check_rows(program.schedule)
@@ -138,17 +138,22 @@ def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Para
     """Divide one factor of the root by the mass."""
     pool, row = schedule.root
     weights, mixtures = list(parameters.weights), list(parameters.mixtures)
+
+    def divide(tensors: list[Tensor], block: int, number: int) -> Parameters:
+        tensors[block] = tensors[block].clone()
+        tensors[block][number] /= mass
+        return Parameters(tuple(weights), tuple(mixtures), parameters.inputs)
+
     for step in reversed(schedule.steps):
         if isinstance(step, MixStep):
             if step.pool == pool and step.start <= row < step.stop:
-                mixtures[step.block] = mixtures[step.block] / mass
-                break
+                return divide(mixtures, step.block, row - step.start)
             continue
-        if any(send.pool == pool and row in send.rows for send in step.sends) and isinstance(step, SumStep):
-            (send,) = step.sends
-            positions = np.flatnonzero(send.rows == row)
-            number = positions[0] if send.sources is None else send.sources[positions[0]]
-            weights[step.block] = weights[step.block].clone()
-            weights[step.block][step.first + int(number)] /= mass
-            break
-    return Parameters(tuple(weights), tuple(mixtures), parameters.inputs)
+        (send,) = step.sends
+        users = np.flatnonzero(send.rows == row) if send.pool == pool else []
+        if len(users):
+            number = int(users[0] if send.sources is None else send.sources[users[0]])
+            if isinstance(step, SumStep):
+                return divide(weights, step.block, step.first + number)
+            pool, row = step.pool, step.start + number  # a mixture that is multiplied as it is
+    return parameters  # a circuit without latents

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
 from picirc.inputs import Family
-from picirc.qpc.evidence import Evidence, Points
+from picirc.qpc.evidence import Evidence, Points, as_rows
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters
 
@@ -83,24 +83,38 @@ class Marginals:
         self._shape = shape
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """``log p(X_i = x_i | e)`` for every variable by itself, in the shape of ``x``; NaN gives log 1."""
-        values = torch.as_tensor(x, dtype=self._points.values.dtype, device=self._points.values.device)
-        rows = values.expand(self._shape).reshape(-1, len(self._variables)).T.contiguous()
+        """``log p(X_i = x_i | e)`` for every variable by itself; NaN gives log 1.
+
+        Args:
+            x: One row ``(variables,)``, or ``(batch, variables)``: one row for each data point of the evidence, or any
+                number of them for a single one.
+
+        Returns:
+            The shape of ``x``, with one row for each data point of the evidence.
+        """
+        rows = self._rows(x)  # (variables, n)
         given = Points(rows, rows.isnan() if bool(rows.isnan().any()) else None)
-        total = torch.full_like(rows, -torch.inf)
+        parts = []
         for part in self._components:
-            for family, name in ((part.family, self._variables[c]) for c in part.columns.tolist()):
-                family.check(rows[self._variables.index(name)], name)
-            logs = part.weights.new_empty(part.weights.shape)
+            for column in part.columns.tolist():
+                part.family.check(rows[column], self._variables[column])
+            logs = part.weights.new_empty(*part.weights.shape[:2], rows.shape[1])
             given.write(part.family, part.params, part.columns, logs)
-            mixed = (logs + part.weights.log()).logsumexp(1)
-            total[part.columns] = torch.logaddexp(total[part.columns], mixed)
-        total = total.masked_fill(rows.isnan(), 0.0)
-        if self._points.missing is None or not bool(self._points.missing.all()):
-            known = ~self._points.values.isnan()
-            certain = torch.where(rows == self._points.values, 0.0, -torch.inf).masked_fill(rows.isnan(), 0.0)
-            total = torch.where(known, certain, total)
-        return total.T.reshape(self._shape)
+            parts.append((logs + part.weights.log()).logsumexp(1))
+        total = _log_add(torch.cat([part.columns for part in self._components]), torch.cat(parts), len(rows))
+        seen = self._points.values
+        certain = torch.where(rows == seen, 0.0, -torch.inf)
+        total = torch.where(seen.isnan(), total, certain).masked_fill(rows.isnan(), 0.0)
+        return total.T if len(self._shape) == 2 or torch.as_tensor(x).ndim == 2 else total[:, 0]
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Check values from a user: ``(variables, n)``, with one column for each data point."""
+        size, batch = len(self._variables), self._points.batch
+        values = torch.as_tensor(x)
+        values = as_rows(values[None] if values.ndim == 1 else values, "x", size).to(self._points.values)
+        if batch != 1 and len(values) not in (1, batch):
+            raise ArgumentError("x", f"one row, or as many as there are data points ({batch})", f"{len(values)} rows")
+        return values.T.expand(-1, max(batch, len(values))).contiguous()
 
     def probabilities(self, variable: str) -> Tensor:
         """The probabilities of all values of a finite variable, ``(batch, values)`` or ``(values,)``."""
@@ -136,10 +150,15 @@ class Marginals:
         return self._moments()[1]
 
     def _moments(self) -> tuple[Tensor, Tensor]:
-        first, second = raw_moments(self._components, self._points.values)
-        observed = ~self._points.values.isnan()
-        variance = (second - first.square()).clamp_(min=0.0).masked_fill_(observed, 0.0)
-        mean = torch.where(observed, self._points.values, first)
+        seen = self._points.values
+        mean = torch.where(seen.isnan(), means(self._components, seen), seen)
+        # About the mean, because the difference of E[X²] and E[X]² would have no digits left for narrow distributions.
+        variance = torch.zeros_like(mean)
+        for part in self._components:
+            mu, within = (f(part.params).unsqueeze(-1) for f in (part.family.mean, part.family.variance))
+            square = (mu - mean[part.columns].unsqueeze(1)).square_().add_(within)  # (fold, states, batch)
+            variance.index_add_(0, part.columns, square.mul_(part.weights).sum(1))
+        variance.masked_fill_(~seen.isnan(), 0.0)
         return mean.T.reshape(self._shape), variance.T.reshape(self._shape)
 
 
@@ -153,15 +172,18 @@ def components(engine: Engine, parameters: Parameters, evidence: Evidence) -> tu
     return found, values
 
 
-def raw_moments(parts: Sequence[Component], like: Tensor) -> tuple[Tensor, Tensor]:
-    """``E[X_i]`` and ``E[X_i²]`` of mixtures, ``(variables, batch)`` like ``like``."""
-    first, second = torch.zeros_like(like), torch.zeros_like(like)
+def means(parts: Sequence[Component], like: Tensor) -> Tensor:
+    """``E[X_i]`` of mixtures, ``(variables, batch)`` like ``like``."""
+    result = torch.zeros_like(like)
     for part in parts:
-        mean, variance = (
-            part.family.mean(part.params),
-            part.family.variance(part.params),
-        )  # (fold or 1, states)
-        first.index_add_(0, part.columns, (part.weights * mean.unsqueeze(-1)).sum(1))
-        square = (variance + mean.square()).unsqueeze(-1)
-        second.index_add_(0, part.columns, (part.weights * square).sum(1))
-    return first, second
+        mean = part.family.mean(part.params).unsqueeze(-1)  # (fold or 1, states, 1)
+        result.index_add_(0, part.columns, (part.weights * mean).sum(1))
+    return result
+
+
+def _log_add(columns: Tensor, logs: Tensor, variables: int) -> Tensor:
+    """Add probabilities, given as logarithms ``(parts, batch)``, for each variable: ``(variables, batch)``."""
+    top = logs.new_full((variables, logs.shape[1]), torch.finfo(logs.dtype).min)
+    top.scatter_reduce_(0, columns.unsqueeze(1).expand_as(logs), logs, "amax")
+    total = torch.zeros_like(top).index_add_(0, columns, (logs - top[columns]).exp())
+    return total.log_().add_(top)

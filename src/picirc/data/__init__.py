@@ -1,0 +1,97 @@
+"""Readers for the data sets of the literature, and for tables in files.
+
+:func:`load` returns a :class:`Dataset` by its name; :func:`read` returns a :class:`Table` from a file.
+"""
+
+from __future__ import annotations
+
+from picirc.data.binary import read_binary_set
+from picirc.data.cells import Table
+from picirc.data.dataset import Dataset, Provenance
+from picirc.data.digits import read_digits
+from picirc.data.fetch import DownloadError
+from picirc.data.images import read_images
+from picirc.data.locate import DataDir, cache_folder, data_folders, find, obtain
+from picirc.data.sources import SETS, FileSet, binary_set
+from picirc.data.tables import read, read_csv, read_numpy, read_parquet
+from picirc.data.text import decode, read_sentences_set
+from picirc.errors import ArgumentError
+
+__all__ = [
+    "Dataset",
+    "DownloadError",
+    "Provenance",
+    "Table",
+    "cache_folder",
+    "decode",
+    "load",
+    "names",
+    "read",
+    "read_csv",
+    "read_numpy",
+    "read_parquet",
+]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names that :func:`load` knows.
+
+    Example:
+        >>> names()[:3]
+        ('digits', 'mnist', 'fashion-mnist')
+    """
+    return ("digits", *SETS)
+
+
+def load(
+    name: str = "digits",
+    data_dir: DataDir = None,
+    *,
+    seed: int = 0,
+    valid_fraction: float = 0.05,
+    download: bool = True,
+    base_url: str | None = None,
+) -> Dataset:
+    """Load a data set by its name.
+
+    The digits come with the package. The files of the others are looked for in ``data_dir``; without it in the folder
+    that the environment variable ``PICIRC_DATA`` names, then in the user's cache; and if found nowhere they are
+    downloaded from their public home, into ``data_dir`` or the cache, and verified. They may be packed with gzip or
+    not. Besides ``mnist/``, ``debd/nltcs/`` and so on, some usual other folders such as ``MNIST/raw/`` are searched.
+
+    Args:
+        name: One of :func:`names`, or the NAME of files ``NAME.{train,valid,test}.data`` of zeros and ones separated by
+            commas, in ``debd/NAME/``, ``NAME/`` or the data folder itself.
+        data_dir: The only folder to search and to download to.
+        seed: Which training images are held out for validation; of no effect where the source has a validation part.
+        valid_fraction: How many are.
+        download: Whether to download what is not found.
+        base_url: A folder on a server that holds the files, instead of the public home.
+
+    Raises:
+        ArgumentError: The name is unknown, files are missing, or a file is corrupted.
+        DownloadError: A download failed; nothing is left behind.
+
+    Example:
+        >>> load("digits")
+        Dataset('digits', train=(1422, 64), valid=(75, 64), test=(300, 64), categories=17)
+    """
+    if name == "digits":
+        return read_digits(seed, valid_fraction)
+    files = SETS.get(name) or _own_set(name, data_dir)
+    paths = obtain(files, data_dir, download=download, base_url=base_url)
+    match files.kind:
+        case "sentences":
+            return read_sentences_set(name, paths, files.source)
+        case "binary":
+            return read_binary_set(name, paths, files.source)
+    transposed = files.kind == "transposed images"
+    return read_images(name, paths, files.source, transposed=transposed, seed=seed, valid_fraction=valid_fraction)
+
+
+def _own_set(name: str, data_dir: DataDir) -> FileSet:
+    files = binary_set(name)
+    if find(files, data_folders(data_dir)) is None:
+        expected = f"one of {', '.join(names())}, or NAME of files NAME.train.data and so on in the data folder"
+        raise ArgumentError("name", expected, name, "picirc.data.read(path) reads a table from a file")
+    return files

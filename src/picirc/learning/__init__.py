@@ -1,0 +1,19 @@
+"""Training: by gradient, and by expectation-maximisation."""
+
+from picirc.learning.em import em_step, fit_em
+from picirc.learning.gradient import fit
+from picirc.learning.history import History, bits_per_dimension, json_lines, tensorboard
+from picirc.learning.loop import mean_log_prob
+from picirc.learning.schedule import Cosine
+
+__all__ = [
+    "Cosine",
+    "History",
+    "bits_per_dimension",
+    "em_step",
+    "fit",
+    "fit_em",
+    "json_lines",
+    "mean_log_prob",
+    "tensorboard",
+]

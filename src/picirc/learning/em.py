@@ -1,0 +1,163 @@
+"""Training by expectation-maximisation: ``fit_em``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from picirc.errors import ArgumentError
+from picirc.learning.batches import as_batches, as_rows, rows_of
+from picirc.learning.history import Callback, History
+from picirc.learning.loop import Loop, Settings, mean_log_prob
+from picirc.learning.schedule import Cosine
+from picirc.pic import HCLT
+from picirc.qpc.distribution import QPC
+from picirc.qpc.evidence import Points
+from picirc.qpc.program import Parameters
+
+
+def fit_em(
+    model: HCLT,
+    train: Any,
+    valid: Any = None,
+    *,
+    batch_size: int | None = 256,
+    steps: int = 5000,
+    schedule: Cosine | None = None,
+    smoothing: float = 0.01,
+    validate_every: int = 250,
+    patience: int | None = 1250,
+    seed: int = 0,
+    out: str | Path | None = None,
+    checkpoint_every: int = 1000,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[HCLT, History]:
+    """Maximise the likelihood of a table circuit by EM.
+
+    One pass up and one down give the expected number of times that each sum weight and each state of an input is used;
+    the new parameters are those counts, normalised. With mini-batches the parameters move towards them by a step
+    ``θ ← (1 − η) θ + η θ_new``.
+
+    Args:
+        model: The model; it is not changed.
+        train: ``(rows, variables)``: a tensor, an array, a memory-mapped file; or a loader of batches. NaN is missing.
+        valid: The same kind of table, for stopping early.
+        batch_size: Rows of a batch; None for all of the data at every step, with full steps, which never lowers the
+            likelihood (when ``smoothing`` is zero).
+        steps: The largest number of steps.
+        schedule: The step sizes η of mini-batches; by default 1e-2 → 1e-4 by cosine, restarted every 500 steps.
+        smoothing: Pseudo-observations added to each distribution.
+        validate_every: Steps between validations.
+        patience: Steps without improvement after which training stops; None for never.
+        seed: Decides the order of the data.
+        out: The folder for checkpoints.
+        checkpoint_every: Steps between checkpoints.
+        resume: Continue from the checkpoint in ``out``.
+        callbacks: Called with every record.
+
+    Returns:
+        A copy of the model with the parameters that were best on validation, and the history.
+    """
+    _check_model(model)
+    if smoothing < 0:
+        raise ArgumentError("smoothing", "a number that is not negative", smoothing)
+    model = copy.deepcopy(model)
+    schedule = schedule or Cosine()
+    batches = None if batch_size is None else as_batches(train, batch_size, seed)
+    table = rows_of(as_rows("train", train), slice(None)) if batches is None else None
+
+    def rate(number: int) -> float:
+        return 1.0 if batches is None else schedule(number, steps)
+
+    def step(number: int) -> float:
+        batch = table if batches is None else batches.batch(number)
+        assert batch is not None
+        return em_step(model, batch, rate(number), smoothing)
+
+    def validate() -> float:
+        return float("nan") if valid is None else mean_log_prob(model(), valid)
+
+    settings = Settings(
+        steps, validate_every, patience, None if out is None else Path(out), checkpoint_every, resume, callbacks
+    )
+    identity = {"seed": seed, "batch_size": batch_size, "steps": steps, "smoothing": smoothing}
+    history = Loop(settings, model, None, len(model.families), identity).run(step, validate, rate)
+    return model, history
+
+
+@torch.no_grad()
+def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0) -> float:
+    """Move the parameters of a model towards their expected counts; the mean log-likelihood before the step."""
+    qpc = model()
+    points = qpc._points(batch)
+    counts = _Counts(qpc)
+    total = counts.add(points)
+    if not torch.isfinite(total):
+        raise ArgumentError("train", "rows that the model gives a positive probability", "a row with probability zero")
+    old = qpc.parameters
+    for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
+        table.copy_(_moved(weights, weights * used, rate, smoothing, -1).log())
+    for table, weights, used in zip(model.mixtures, old.mixtures, counts.mixtures, strict=True):
+        table.copy_(_moved(weights, weights * used, rate, smoothing, 1).log())
+    for number, group in enumerate(model.skeleton.groups):
+        params = old.inputs[group.params]
+        new = group.family.from_statistics(params, counts.inputs[number], smoothing)
+        model.inputs[group.params].copy_(group.family.unconstrain(group.family.mix(params, new, rate)))
+    return float(total) / len(batch)
+
+
+def _check_model(model: object) -> None:
+    if not isinstance(model, HCLT):
+        remedy = "a PIC is trained with pc.fit"
+        raise ArgumentError("model", "an HCLT, whose parameters are tables", type(model).__name__, remedy)
+
+
+class _Counts:
+    """Expected uses of everything, summed over data."""
+
+    def __init__(self, qpc: QPC) -> None:
+        self._engine, self._parameters = qpc.engine, qpc.parameters.detach()
+        self.weights = [torch.zeros_like(w) for w in self._parameters.weights]
+        self.mixtures = [torch.zeros_like(w) for w in self._parameters.mixtures]
+        self.inputs: list[Tensor] = []
+
+    def add(self, points: Points) -> Tensor:
+        """Count a batch; the sum of its log-likelihoods."""
+        total = torch.zeros((), dtype=torch.float64)
+        parameters: Parameters = self._parameters
+        for _, part in self._engine.parts(points):
+            assert isinstance(part, Points)
+            trace = self._engine.up(part, parameters, keep=True)
+            total = total + self._engine.program.root(trace).sum().cpu()
+            ones = parameters.like.new_ones(part.batch)
+            flows = self._engine.program.down(trace, parameters, ones)
+            for mine, found in zip(self.weights + self.mixtures, flows.weights + flows.mixtures, strict=True):
+                mine += found
+            self._add_inputs(part, flows.rows)
+            trace.lease.release()
+        return total
+
+    def _add_inputs(self, points: Points, rows: Sequence[Tensor]) -> None:
+        layer = self._engine.layer
+        for number, group in enumerate(layer.groups):
+            params = layer.select(group, self._parameters.inputs[group.params])
+            columns = self._engine.program.index(group.columns, params.device)
+            found = points.statistics(group.family, params, columns, layer.flows(group, rows))
+            if number == len(self.inputs):
+                self.inputs.append(torch.zeros_like(found))
+            self.inputs[number] += found
+
+
+def _moved(old: Tensor, counts: Tensor, rate: float, smoothing: float, axis: int) -> Tensor:
+    """``(1 − η) old + η new`` with the new weights in proportion to the counts; without counts the old ones stay."""
+    smoothed = counts + smoothing / counts.shape[axis]
+    total = smoothed.sum(axis, keepdim=True)
+    tiny = torch.finfo(old.dtype).tiny
+    new = torch.where(total > tiny, smoothed / total.clamp(min=tiny), old)
+    return torch.lerp(old, new, rate).clamp_(min=tiny)

@@ -1,0 +1,181 @@
+"""Training by gradient: ``fit``."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from picirc.errors import ArgumentError
+from picirc.learning.batches import as_batches
+from picirc.learning.history import Callback, History
+from picirc.learning.loop import Loop, Settings, mean_log_prob
+from picirc.learning.processes import Processes
+from picirc.learning.schedule import Cosine
+from picirc.pic import HCLT, PIC
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import RandomRule, Rule, shifted
+
+Model = TypeVar("Model", PIC, HCLT)
+
+
+def fit(
+    model: Model,
+    train: Any,
+    valid: Any = None,
+    *,
+    rule: Rule | RandomRule | None = None,
+    batch_size: int = 128,
+    steps: int = 5000,
+    schedule: Cosine | None = None,
+    optimizer: str = "adam",
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    validate_every: int = 250,
+    patience: int | None = 1250,
+    seed: int = 0,
+    out: str | Path | None = None,
+    checkpoint_every: int = 1000,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[Model, History]:
+    """Maximise the likelihood by gradient.
+
+    A PIC is integrated anew at every step. With a random rule (``pc.shifted``, the default) the points are drawn anew
+    too, so that the nets learn the integral and not one grid; validation uses twice the points of the rule.
+
+    Args:
+        model: A PIC or an HCLT; it is not changed.
+        train: ``(rows, variables)``: a tensor, an array, a memory-mapped file; or a loader of batches. NaN is missing.
+        valid: The same kind of table, for stopping early; without it the training likelihood decides.
+        rule: The quadrature rule of a PIC.
+        batch_size: Rows of a batch.
+        steps: The largest number of steps.
+        schedule: The step sizes; by default 1e-2 → 1e-4 by cosine, once over all steps.
+        optimizer: ``"adam"`` or ``"adamw"``.
+        weight_decay: Of the optimizer.
+        clip: The largest norm of a gradient; None for no limit.
+        accumulate: Parts that each batch is processed in, one after the other, to save memory.
+        autocast: The type of the matrix products of the nets, such as ``torch.bfloat16``; None for full precision.
+        validate_every: Steps between validations.
+        patience: Steps without improvement after which training stops; None for never.
+        seed: Decides the order of the data and the random points.
+        out: The folder for checkpoints.
+        checkpoint_every: Steps between checkpoints.
+        resume: Continue from the checkpoint in ``out``, bit for bit as if training had never stopped.
+        callbacks: Called with every record.
+
+    Returns:
+        A copy of the model with the parameters that were best on validation, and the history. An interruption from the
+        keyboard ends the training early and returns the best so far.
+    """
+    model = copy.deepcopy(model)
+    chosen = _rule_of(model, rule)
+    schedule = schedule or Cosine(period=None)
+    processes = Processes.current()
+    solver = _optimizer(optimizer, model, weight_decay)
+    batches = as_batches(train, batch_size, seed)
+    processes.share(model)
+
+    def step(number: int) -> float:
+        for group in solver.param_groups:
+            group["lr"] = schedule(number, steps)
+        solver.zero_grad(set_to_none=True)
+        batch = processes.part(batches.batch(number))
+        total = 0.0
+        for part in batch.chunk(accumulate):
+            with torch.autocast(part.device.type, dtype=autocast, enabled=autocast is not None):
+                qpc = _circuit(model, _drawn(chosen, seed, number))
+            value = qpc.log_prob(part).sum() / len(batch)
+            _check_finite(value, qpc, number)
+            (-value).backward()
+            total += float(value.detach())
+        processes.average(model)
+        if clip is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        solver.step()
+        return processes.mean(total)
+
+    def validate() -> float:
+        if valid is None:
+            return float("nan")
+        with torch.no_grad():
+            return mean_log_prob(_circuit(model, _validation_rule(chosen)), valid)
+
+    folder = None if out is None else Path(out)
+    settings = Settings(
+        steps, validate_every, patience, folder, checkpoint_every, resume, callbacks, writes=processes.first
+    )
+    identity = {"seed": seed, "batch_size": batch_size, "steps": steps, "optimizer": optimizer, "rule": repr(chosen)}
+    loop = Loop(settings, model, solver, len(model.families), identity)
+    history = loop.run(step, validate, lambda number: schedule(number, steps))
+    return model, history
+
+
+def _circuit(model: PIC | HCLT, rule: Rule | None) -> QPC:
+    if isinstance(model, PIC):
+        assert rule is not None
+        circuit: QPC = model(rule)
+    else:
+        circuit = model()
+    return circuit
+
+
+def _rule_of(model: PIC | HCLT, rule: Rule | RandomRule | None) -> Rule | RandomRule | None:
+    if isinstance(model, HCLT):
+        if rule is not None:
+            raise ArgumentError("rule", "no rule for an HCLT, whose states are not points", rule)
+        return None
+    if rule is not None and not isinstance(rule, Rule | RandomRule):
+        raise ArgumentError("rule", "a quadrature rule such as pc.shifted(32)", rule)
+    return rule or shifted(32)
+
+
+def _drawn(rule: Rule | RandomRule | None, seed: int, step: int) -> Rule | None:
+    """The rule of a step; a random one depends on seed and step only, so that it is the same after an interruption."""
+    if not isinstance(rule, RandomRule):
+        return rule
+    return rule.draw(float(np.random.default_rng([seed, step, 1]).random()))
+
+
+def _validation_rule(rule: Rule | RandomRule | None) -> Rule | None:
+    """A fixed rule is judged on its own points, a random one where it will be used: on more of them."""
+    return rule.resize(2 * len(rule)).rule if isinstance(rule, RandomRule) else rule
+
+
+def _optimizer(name: str, model: nn.Module, weight_decay: float) -> torch.optim.Optimizer:
+    kinds: dict[str, type[torch.optim.Adam | torch.optim.AdamW]] = {
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+    }
+    if name not in kinds:
+        raise ArgumentError("optimizer", '"adam" or "adamw"', name)
+    return kinds[name](model.parameters(), lr=1e-2, weight_decay=weight_decay)
+
+
+def _check_finite(value: Tensor, qpc: QPC, step: int) -> None:
+    """Stop when the likelihood is not a number, and say where that arose."""
+    if bool(torch.isfinite(value.detach())):
+        return
+    parts = {
+        "sum weights": qpc.parameters.weights,
+        "inputs": qpc.parameters.inputs,
+        "mixtures": qpc.parameters.mixtures,
+    }
+    broken = [name for name, tensors in parts.items() if any(not bool(t.isfinite().all()) for t in tensors)]
+    where = (
+        f"not finite: {', '.join(broken)}" if broken else "the parameters are finite, but a row has probability zero"
+    )
+    raise ArgumentError(
+        "train",
+        "a finite log-likelihood",
+        f"{float(value.detach())} at step {step} ({where})",
+        "use smaller steps (schedule=pc.Cosine(1e-3, 1e-5)) or clip=1.0, and check the data for extreme values",
+    )

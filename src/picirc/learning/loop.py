@@ -1,0 +1,179 @@
+"""The training loop that gradient descent and EM share: validation, stopping early, records and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from picirc.errors import ArgumentError
+from picirc.learning.batches import as_rows, rows_of
+from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
+from picirc.learning.history import Callback, History, bits_per_dimension
+from picirc.qpc.distribution import QPC
+
+Score = Callable[[], float]
+_ROWS = 1024  # of validation data at a time
+
+
+@dataclass(frozen=True)
+class Settings:
+    """When a training looks up from its steps.
+
+    Attributes:
+        steps: The largest number of steps.
+        every: Steps between validations.
+        patience: Steps without improvement after which training stops; None for never.
+        out: The folder for checkpoints; None for no checkpoints.
+        checkpoint_every: Steps between checkpoints.
+        resume: Whether to continue from the folder's checkpoint.
+        callbacks: What is told of every record.
+        writes: Whether this process writes checkpoints; only the first of several does.
+    """
+
+    steps: int
+    every: int = 250
+    patience: int | None = 1250
+    out: Path | None = None
+    checkpoint_every: int = 1000
+    resume: bool = False
+    callbacks: Sequence[Callback] = ()
+    writes: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "every", "checkpoint_every"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ArgumentError(name, "a positive whole number", value)
+        if self.resume and self.out is None:
+            raise ArgumentError("resume", "a folder to resume from", "none", "give out=")
+
+
+class Loop:
+    """Runs steps until they are done, nothing improves any more, or the user interrupts.
+
+    Args:
+        settings: When to look up.
+        model: The model, changed in place by the steps; at the end it holds the best parameters.
+        optimizer: What else has to be kept in a checkpoint.
+        variables: The number of variables, for bits per dimension.
+        identity: What must be the same for a checkpoint to be continued.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: nn.Module,
+        optimizer: Optimizer | None,
+        variables: int,
+        identity: Mapping[str, Any],
+    ) -> None:
+        self.settings, self.model, self.optimizer = settings, model, optimizer
+        self.history = History()
+        self._variables, self._identity = variables, dict(identity)
+        self._step, self._best_step = 0, 0
+        self._best_score, self._best = -math.inf, _copy(model)
+        self._sum, self._count, self._seconds = 0.0, 0, 0.0
+
+    def run(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> History:
+        """Train.
+
+        Args:
+            step: Takes the step with the given number and returns the mean log-likelihood of its batch.
+            validate: The mean log-likelihood of the validation data; NaN when there are none.
+            rate: The step size, for the records.
+        """
+        if self.settings.resume:
+            self._resume()
+        started = time.perf_counter() - self._seconds
+        try:
+            while not self.history.stopped:
+                self._sum += step(self._step)
+                self._count += 1
+                self._step += 1
+                self._seconds = time.perf_counter() - started
+                done = self._step >= self.settings.steps
+                if self._step % self.settings.every == 0 or done:
+                    self._record(validate(), rate(self._step - 1))
+                if done and not self.history.stopped:
+                    self.history.stopped = "all steps done"
+                if self._step % self.settings.checkpoint_every == 0 or self.history.stopped:
+                    self._checkpoint()
+        except KeyboardInterrupt:
+            self.history.stopped = "interrupted"
+            self._checkpoint()
+        load_parameters(self.model, self._best)
+        return self.history
+
+    def _record(self, valid: float, rate: float) -> None:
+        train = self._sum / max(1, self._count)
+        self._sum, self._count = 0.0, 0
+        score = train if math.isnan(valid) else valid
+        bits = bits_per_dimension(score, self._variables)
+        record = {"step": self._step, "train": train, "valid": valid, "bits": bits, "rate": rate}
+        record["seconds"] = self._seconds
+        self.history.records.append(record)
+        if score > self._best_score:
+            self._best_score, self._best_step, self._best = score, self._step, _copy(self.model)
+        elif self.settings.patience is not None and self._step - self._best_step >= self.settings.patience:
+            self.history.stopped = f"no improvement in {self._step - self._best_step} steps"
+        for callback in self.settings.callbacks:
+            callback(record)
+
+    def _checkpoint(self) -> None:
+        if self.settings.out is None or not self.settings.writes:
+            return
+        # An interruption is not the end: the training can be continued.
+        stopped = "" if self.history.stopped in ("interrupted", "all steps done") else self.history.stopped
+        state = {
+            "step": self._step,
+            "best_step": self._best_step,
+            "best_score": self._best_score,
+            "sum": self._sum,
+            "count": self._count,
+            "seconds": self._seconds,
+            "records": self.history.records,
+            "stopped": stopped,
+            "identity": self._identity,
+        }
+        save_checkpoint(self.settings.out, self.model, self._best, self.optimizer, state)
+
+    def _resume(self) -> None:
+        assert self.settings.out is not None
+        found = load_checkpoint(self.settings.out)
+        if found is None:
+            return
+        state = found.state
+        if state["identity"] != self._identity:
+            changed = [k for k, v in self._identity.items() if state["identity"].get(k) != v]
+            raise ArgumentError(
+                "resume", "the settings that the checkpoint was made with", f"other values of {', '.join(changed)}"
+            )
+        restore(found, self.model, self.optimizer)
+        self._best = found.part("best.")
+        self._step, self._best_step, self._best_score = state["step"], state["best_step"], state["best_score"]
+        self._sum, self._count, self._seconds = state["sum"], state["count"], state["seconds"]
+        self.history = History(list(state["records"]), state["stopped"])
+        if self._step >= self.settings.steps and not self.history.stopped:
+            self.history.stopped = "all steps done"
+
+
+def mean_log_prob(qpc: QPC, data: Any) -> float:
+    """The mean log-likelihood of a table, a part at a time."""
+    rows = as_rows("data", data)
+    total = 0.0
+    with torch.no_grad():
+        for start in range(0, len(rows), _ROWS):
+            total += float(qpc.log_prob(rows_of(rows, slice(start, start + _ROWS))).double().sum())
+    return total / len(rows)
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
