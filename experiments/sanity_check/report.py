@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 Lines = Sequence[Mapping[str, object]]
 Curves = Mapping[str, np.ndarray]  # for each series the MSE, (models, xs)
 
-# The palette of Okabe and Ito, told apart by colour-blind readers too; every curve has its own marker besides.
+# The palette of Okabe and Ito, told apart by colour-blind readers too; every curve has its own marker.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX"
 
@@ -25,10 +25,7 @@ MARKERS = "osD^vPX"
 def curves(lines: Lines, study: str) -> Curves:
     """The results of a study, one array a series; null was infinity."""
     found = [line["mse"] for line in sorted(lines, key=lambda line: line["model"]) if line["study"] == study]
-    return {
-        name: np.array([[np.inf if y is None else y for y in mse[name]] for mse in found])
-        for name in found[0]
-    }
+    return {name: np.array([[np.inf if y is None else y for y in mse[name]] for mse in found]) for name in found[0]}
 
 
 def write(lines: Lines, xs: Mapping[str, Sequence[float]], out: Path) -> None:
@@ -45,16 +42,12 @@ def write_table(studies: Mapping[str, tuple[Sequence[float], Curves]], path: Pat
     """One row a series and x: mean, quartiles, and how many models have an infinite MSE."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(
-            ["study", "series", "x", "mean", "lower quartile", "median", "upper quartile", "infinite"]
-        )
+        writer.writerow(["study", "series", "x", "mean", "lower quartile", "median", "upper quartile", "infinite"])
         for study, (xs, found) in studies.items():
             for name, values in found.items():
                 for x, column in zip(xs, values.T, strict=True):
                     numbers = [column.mean(), *quartiles(column)]
-                    writer.writerow(
-                        [study, name, x, *(f"{v:.3g}" for v in numbers), int(np.isinf(column).sum())]
-                    )
+                    writer.writerow([study, name, x, *(f"{v:.3g}" for v in numbers), int(np.isinf(column).sum())])
 
 
 def quartiles(values: np.ndarray) -> np.ndarray:
@@ -79,7 +72,7 @@ def draw_points(xs: Sequence[float], found: Curves) -> Figure:
         panel.set_xscale("log", base=2)
         panel.set_xticks([4, 8, 16, 32, 64, 128, 256], ["4", "8", "16", "32", "64", "128", "256"])
         panel.set_xlabel("number of points N")
-    finish(figure, panels, found)
+    finish(figure, panels)
     return figure
 
 
@@ -91,7 +84,7 @@ def draw_coefficients(xs: Sequence[float], found: Curves) -> Figure:
     panel.set_xscale("log", base=2)
     panel.set_xticks(xs, [f"{x:g}" for x in xs])
     panel.set_xlabel("coefficients uniform in [−a, a]:  a")
-    finish(figure, [panel], found)
+    finish(figure, [panel])
     return figure
 
 
@@ -105,19 +98,22 @@ def draw_sigmas(xs: Sequence[float], found: Curves) -> Figure:
             draw_curve(panel, xs, values, number, name)
         panel.set_title(rule, fontsize=9.5)
         panel.set_xlabel("half-width of the domain in marginal standard deviations")
-    finish(figure, panels, found)
+    finish(figure, panels)
     return figure
 
 
 def draw_curve(panel: Axes, xs: Sequence[float], values: np.ndarray, number: int, label: str) -> None:
-    """The median over the models, and a band between the quartiles."""
+    """The median over the models, and a band between the quartiles; hollow at the top where it is infinite."""
     lower, median, upper = quartiles(values)
+    for x in np.asarray(xs)[np.isinf(median)]:
+        place = {"transform": panel.get_xaxis_transform(), "clip_on": False, "fillstyle": "none"}
+        panel.plot(x, 1 - 0.035 * number, MARKERS[number], color=COLOURS[number], markersize=5, **place)
     style = {"color": COLOURS[number], "zorder": 3}
     panel.plot(xs, median, marker=MARKERS[number], markersize=4, linewidth=1.4, label=label, **style)
     panel.fill_between(xs, lower, upper, color=COLOURS[number], alpha=0.12, linewidth=0)
 
 
-def finish(figure: Figure, panels: Sequence[Axes], found: Curves) -> None:
+def finish(figure: Figure, panels: Sequence[Axes]) -> None:
     """Logarithmic MSE, a light grid, and one legend below the panels."""
     for panel in panels:
         panel.set_yscale("log")
@@ -126,6 +122,4 @@ def finish(figure: Figure, panels: Sequence[Axes], found: Curves) -> None:
     handles: dict[str, object] = {}
     for panel in panels:
         handles.update({str(line.get_label()): line for line in panel.get_lines()})
-    figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False
-    )
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False)

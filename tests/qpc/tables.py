@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pytest
@@ -31,43 +31,81 @@ def parts_by_unit(model: pc.HCLT) -> dict[int, list[tuple[int, int]]]:
     return found
 
 
-def table_prob(model: pc.HCLT, x: Tensor) -> Tensor:
-    """``p(x)`` of every row: each unit in turn as an array over the latents that it depends on."""
-    skeleton, states = model.skeleton, model.states
-    parameters = model.parameters_of_circuit().detach()
-    weights = {
-        id(unit): (shared + new + unit.variables, tensor[row])
-        for block, tensor in zip(skeleton.plan.blocks, parameters.weights, strict=True)
-        for row, (unit, shared, new) in enumerate(block.integrals)
-    }
-    mixtures = {
-        id(unit): tensor[row]
-        for units, tensor in zip(skeleton.plan.mixtures, parameters.mixtures, strict=True)
-        for row, unit in enumerate(units)
-    }
-    inputs = parts_by_unit(model)
-    values: dict[int, Named] = {}
-    for unit in skeleton.circuit.units:
-        match unit:
-            case pc.Input():
-                column = int(unit.variable[1:])
-                ((group, row), *_) = inputs[id(unit)]
-                params = parameters.inputs[group][row : row + 1]
-                values[id(unit)] = unit.function.parents, _input(model.families[column], params, x[:, column])
-            case pc.Product():
-                values[id(unit)] = _product([values[id(child)] for child in unit.inputs])
-            case pc.Sum():
-                (names, _), mixture = values[id(unit.inputs[0])], mixtures[id(unit)]
-                parts = torch.stack([_ordered(values[id(child)], names) for child in unit.inputs])
-                shape = (len(parts), *(states for _ in names), 1)
-                values[id(unit)] = names, (parts * mixture.view(shape)).sum(0)
-            case pc.Integral():
-                names, tensor = weights[id(unit)]
-                table = names, tensor.reshape([states for _ in names]).unsqueeze(-1)
-                names, product = _product([values[id(unit.child)], table])
-                axes = [names.index(z) for z in unit.variables]
-                values[id(unit)] = tuple(z for z in names if z not in unit.variables), product.sum(axes)
-    return values[id(skeleton.circuit.root)][1]
+@dataclass(frozen=True)
+class Unfolded:
+    """A table circuit unit by unit: each is an array over the latents that it depends on.
+
+    Attributes:
+        model: The model.
+        best: Maximise over states and parts instead of adding.
+        only: Allow some latents a single state, or none at all (−1).
+    """
+
+    model: pc.HCLT
+    best: bool = False
+    only: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def weights(self) -> dict[int, Named]:
+        """For each integral unit its table, with an axis of length one for the batch."""
+        plan, parameters = self.model.skeleton.plan, self.model.parameters_of_circuit().detach()
+        found = {}
+        for block, tensor in zip(plan.blocks, parameters.weights, strict=True):
+            for row, (unit, shared, new) in enumerate(block.integrals):
+                names = shared + new + unit.variables
+                table = tensor[row].reshape([self.model.states for _ in names]).clone()
+                for z in set(names) & set(self.only) & set(unit.variables):
+                    allowed = torch.arange(self.model.states) == self.only[z]
+                    table.movedim(names.index(z), -1)[..., ~allowed] = 0.0
+                found[id(unit)] = names, table.unsqueeze(-1)
+        return found
+
+    @cached_property
+    def mixtures(self) -> dict[int, Tensor]:
+        """For each sum unit its weights (arity, states)."""
+        plan, parameters = self.model.skeleton.plan, self.model.parameters_of_circuit().detach()
+        blocks = zip(plan.mixtures, parameters.mixtures, strict=True)
+        return {id(unit): tensor[row] for units, tensor in blocks for row, unit in enumerate(units)}
+
+    @cached_property
+    def inputs(self) -> dict[int, tuple[Family, Tensor, int]]:
+        """For each input unit its family, its parameters (1, states, P) and its column."""
+        parameters = self.model.parameters_of_circuit().detach()
+        found = {}
+        for slot in self.model.skeleton.plan.slots:
+            ((group, row), *_) = parts_by_unit(self.model)[id(slot.unit)]
+            column = int(slot.unit.variable[1:])
+            found[id(slot.unit)] = self.model.families[column], parameters.inputs[group][row : row + 1], column
+        return found
+
+    def values(self, x: Tensor) -> dict[int, Named]:
+        """The value of every unit, by its ``id``, for every row of data."""
+        values: dict[int, Named] = {}
+        for unit in self.model.skeleton.circuit.units:
+            below = [values[id(child)] for child in unit.inputs]
+            match unit:
+                case pc.Input():
+                    family, params, column = self.inputs[id(unit)]
+                    values[id(unit)] = unit.function.parents, _input(family, params, x[:, column])
+                case pc.Product():
+                    values[id(unit)] = _product(below)
+                case pc.Sum():
+                    names = below[0][0]
+                    parts = torch.stack([_ordered(part, names) for part in below])
+                    shape = (len(parts), *(self.model.states for _ in names), 1)
+                    values[id(unit)] = names, self._reduce(parts * self.mixtures[id(unit)].view(shape), [0])
+                case pc.Integral():
+                    names, product = _product([*below, self.weights[id(unit)]])
+                    rest = tuple(z for z in names if z not in unit.variables)
+                    values[id(unit)] = rest, self._reduce(product, [names.index(z) for z in unit.variables])
+        return values
+
+    def prob(self, x: Tensor) -> Tensor:
+        """The value of the root for every row."""
+        return self.values(x)[id(self.model.skeleton.circuit.root)][1]
+
+    def _reduce(self, values: Tensor, axes: list[int]) -> Tensor:
+        return values.amax(axes) if self.best else values.sum(axes)
 
 
 def _input(family: Family, params: Tensor, x: Tensor) -> Tensor:
@@ -140,7 +178,7 @@ class Joint:
     def __init__(self, x: Tensor, model: pc.HCLT | None = None, p: Tensor | None = None) -> None:
         assert (model is None) != (p is None)
         self.x = x
-        self.p = p if model is None else table_prob(model, x)  # type: ignore[assignment]
+        self.p = p if model is None else Unfolded(model).prob(x)  # type: ignore[assignment]
 
     def matches(self, evidence: Tensor) -> Tensor:
         return ((self.x == evidence) | evidence.isnan()).all(1)
@@ -170,6 +208,18 @@ class Joint:
         place = {tuple(row.tolist()): i for i, row in enumerate(self.x)}
         numbers = torch.tensor([place[tuple(row.tolist())] for row in samples])
         return torch.bincount(numbers, minlength=len(self.x)).to(self.p)
+
+
+def with_parameters(qpc: pc.QPC, **parts: Sequence[Tensor]) -> pc.QPC:
+    """The same circuit with other numbers: ``weights``, ``mixtures`` or ``inputs``."""
+    parameters = replace(qpc.parameters, **{name: tuple(tensors) for name, tensors in parts.items()})
+    return pc.QPC(qpc.engine, parameters, qpc.variables, qpc.families, qpc.grids, qpc.properties)
+
+
+def line(reach: float = 28.0, points: int = 20001) -> tuple[Tensor, Tensor]:
+    """Points and weights for integrals over all real numbers, also of functions with heavy tails: x = sinh(s)."""
+    s = torch.linspace(-reach, reach, points, dtype=torch.float64)
+    return s.sinh(), s.cosh() * (2 * reach / (points - 1))
 
 
 def holes(x: Tensor, seed: int = 0, share: float = 0.5) -> Tensor:
@@ -226,7 +276,8 @@ TABLES: dict[str, Table] = {
 }
 
 # The columns are not finite, so these are checked by numerical integration.
-MIXED_COLUMNS = (Gaussian(), Laplace(), StudentT(), Poisson(), Categorical(3))
+# Not too narrow and not too heavy in the tails for numerical integration.
+MIXED_COLUMNS = (Gaussian(min_std=0.3), Laplace(min_scale=0.5), StudentT(0.3, 4.0), Poisson(), Categorical(3))
 TREE_OF_COLUMNS = Table(pc.random_tree(5, 2), MIXED_COLUMNS, 3)
 GRAPH_OF_COLUMNS = Table(pc.random_regions(5, 3, repetitions=2), MIXED_COLUMNS, 2)
 COLUMNS: dict[str, Table] = {"tree_of_columns": TREE_OF_COLUMNS, "graph_of_columns": GRAPH_OF_COLUMNS}

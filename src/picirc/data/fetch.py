@@ -9,9 +9,11 @@ import http.client
 import os
 import secrets
 import shutil
+import ssl
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +80,7 @@ def transfer(url: str, path: Path) -> None:
         raise DownloadError(f"the server answered {error.code} {error.reason}") from error
     except urllib.error.URLError as error:
         raise DownloadError(f"no connection ({error.reason})") from error
-    except (TimeoutError, ConnectionError, http.client.HTTPException) as error:
+    except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
         raise DownloadError(f"the connection broke ({error!r})") from error
     if promised is not None and came != int(promised):
         raise DownloadError(f"truncated: {came} of {promised} bytes came")
@@ -112,5 +114,5 @@ def unpack(archive: Path, file: PublicFile, packing: str, target: Path) -> None:
             with members.open(member) as packed, temporary.open("wb") as unpacked:
                 shutil.copyfileobj(packed, unpacked, CHUNK)  # verifies the checksum of the member
             verify_file(temporary, file)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise DownloadError(f"{archive}: corrupted zip file ({error}); remove it, and it is fetched anew") from error

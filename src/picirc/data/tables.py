@@ -117,16 +117,21 @@ def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
         raise ArgumentError(str(path), "a Parquet file", f"none ({error})") from error
     columns = tuple(table.column_names)
     check_names(path, columns, categorical)
+    kinds = arrow.types
+    numeric = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)
     values = np.empty((table.num_rows, len(columns)))
     levels = {}
     for index, (name, column) in enumerate(zip(columns, table.columns, strict=True)):
         if name in categorical:
             cells = [None if cell is None else str(cell) for cell in column.to_pylist()]
             values[:, index], levels[name] = codes(name, cells, categorical, lambda row: f"{path}, row {row}")
-        elif any(kind in str(column.type) for kind in ("int", "float", "double", "decimal", "bool")):
-            values[:, index] = column.cast("float64").to_numpy()
-        else:
+            continue
+        if not any(is_kind(column.type) for is_kind in numeric):  # a cast would also read text as numbers
             raise not_numeric(str(path), name, str(column.type))
+        try:
+            values[:, index] = column.cast("float64").to_numpy()
+        except arrow.ArrowInvalid as error:
+            raise not_numeric(str(path), name, f"one that no float holds exactly ({error})") from error
     return Table(columns, check_values(path, values), levels)
 
 
@@ -142,12 +147,9 @@ def read_numpy(path: FilePath, key: str | None = None) -> Table:
     """
     path = Path(path)
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            array = loaded
-        else:
-            with loaded:
-                array = loaded[_chosen_key(path, loaded.files, key)]
+        with path.open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            array = loaded if isinstance(loaded, np.ndarray) else loaded[_chosen_key(path, loaded.files, key)]
     except ArgumentError:
         raise
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
@@ -160,7 +162,8 @@ def _read_cells(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]
     """Return the cells of every row, all of the same number, and the lines on which the rows end."""
     if len(delimiter) != 1:
         raise ArgumentError("delimiter", "one character", delimiter)
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
     try:

@@ -19,8 +19,11 @@ import torch
 from torch import Tensor
 
 from picirc.qpc.layers import contract_down, gather_back, mix_down, mix_up, scale_rows, spread
-from picirc.qpc.steps import MixStep, PassStep, Rows, Schedule, Send, SumStep
+from picirc.qpc.steps import MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
 from picirc.qpc.workspace import Lease, Workspace
+
+# About a second-level cache: a step works on its rows, its results and their logarithms.
+_CACHE_BYTES = 2**21
 
 Fill = Callable[[list[Tensor]], None]
 
@@ -101,6 +104,7 @@ class Program:
         self.shapes = [self.sizes(pool.kinds) for pool in schedule.pools]
         self.workspace = Workspace()
         self._indices: dict[tuple[int, torch.device], Tensor] = {}
+        self._pieces: dict[int, list[Step]] = {}
 
     def sizes(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
         """The numbers of states of some axes."""
@@ -118,7 +122,26 @@ class Program:
     def elements(self) -> int:
         """The number of values that a pass keeps for one data point: the rows, and the sums for the way down."""
         rows = sum(p.rows * math.prod(s) for p, s in zip(self.schedule.pools, self.shapes, strict=True))
-        return rows + sum(self._result_elements(step) for step in self._sum_steps())
+        return rows + sum(self._result_elements(step) for step in self.schedule.steps if isinstance(step, SumStep))
+
+    def steps(self, bytes_per_state: int) -> list[Step]:
+        """The steps, with those that would leave the processor's cache cut into pieces that do not.
+
+        Args:
+            bytes_per_state: The size of one state of a row for the whole batch.
+        """
+        if bytes_per_state not in self._pieces:
+            pieces: list[Step] = []
+            for step in self.schedule.steps:
+                if isinstance(step, SumStep):
+                    row = max(
+                        math.prod(self.shapes[step.pool]), self._result_elements(step) // (step.stop - step.start)
+                    )
+                    pieces += step.split(max(1, _CACHE_BYTES // (row * bytes_per_state)))
+                else:
+                    pieces.append(step)
+            self._pieces[bytes_per_state] = pieces
+        return self._pieces[bytes_per_state]
 
     def index(self, rows: Rows, device: torch.device) -> Tensor:
         """Row numbers as a tensor on the device, made once."""
@@ -138,8 +161,9 @@ class Program:
         """
         trace = self.fresh_trace(parameters.like, batch)
         fill(trace.rows)
-        scratch = trace.lease(self._scratch_elements() * batch)
-        for number, step in enumerate(self.schedule.steps):
+        steps = self.steps(batch * parameters.like.element_size())
+        scratch = trace.lease(self._scratch_elements(steps) * batch)
+        for number, step in enumerate(steps):
             match step:
                 case SumStep():
                     self._sum_up(number, step, trace, parameters.weights[step.block], scratch, keep)
@@ -173,8 +197,9 @@ class Program:
             [torch.zeros_like(w) for w in parameters.weights] if gradients else [],
             [torch.zeros_like(w) for w in parameters.mixtures] if gradients else [],
         )
-        scratch = [trace.lease(self._scratch_elements() * flow.shape[0]) for _ in range(2)]
-        for number, step in reversed(list(enumerate(self.schedule.steps))):
+        steps = self.steps(len(flow) * parameters.like.element_size())
+        scratch = [trace.lease(self._scratch_elements(steps) * len(flow)) for _ in range(2)]
+        for number, step in reversed(list(enumerate(steps))):
             match step:
                 case SumStep():
                     gradient = flows.weights[step.block] if gradients else None
@@ -214,7 +239,8 @@ class Program:
             scales = scales + top.view(fold, batch)
         else:
             logs += top  # the maxima differ between the states of a row
-        scales = scales.repeat_interleave(edges, 0)
+        if edges > 1:
+            scales = scales.repeat_interleave(edges, 0)
         results = logs.view(fold * edges, g * o * r, batch)
         self.send(step.sends, self.result_shape(step), results, scales, trace)
 
@@ -305,16 +331,14 @@ class Program:
         scales = [torch.zeros(p.rows, batch, dtype=torch.float64, device=like.device) for p in pools]
         return Trace(rows, scales, lease)
 
-    def _sum_steps(self) -> list[SumStep]:
-        return [step for step in self.schedule.steps if isinstance(step, SumStep)]
-
     def _result_elements(self, step: SumStep) -> int:
         return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
 
-    def _scratch_elements(self) -> int:
+    def _scratch_elements(self, steps: Sequence[Step]) -> int:
         """The elements of the largest step's rows or results for one data point."""
-        rows = [(s.stop - s.start) * math.prod(self.shapes[s.pool]) for s in self._sum_steps()]
-        return max([1, *rows, *(self._result_elements(s) for s in self._sum_steps())])
+        sums = [step for step in steps if isinstance(step, SumStep)]
+        rows = [(s.stop - s.start) * math.prod(self.shapes[s.pool]) for s in sums]
+        return max([1, *rows, *(self._result_elements(s) for s in sums)])
 
 
 def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:

@@ -150,7 +150,7 @@ def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Para
                 return divide(mixtures, step.block, row - step.start)
             continue
         (send,) = step.sends
-        users = np.flatnonzero(send.rows == row) if send.pool == pool else []
+        users = np.flatnonzero((send.rows == row) & (send.pool == pool))
         if len(users):
             number = int(users[0] if send.sources is None else send.sources[users[0]])
             if isinstance(step, SumStep):

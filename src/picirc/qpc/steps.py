@@ -7,7 +7,7 @@ the program looks the number up, so that one schedule serves every rule.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,17 @@ class Send:
     sources: Rows | None
     axes: tuple[int, ...] | None
 
+    def piece(self, low: int, high: int) -> Send | None:
+        """What is left of it for the results from ``low`` to ``high``."""
+        if self.sources is None:
+            return replace(self, rows=self.rows[low:high])
+        here = (self.sources >= low) & (self.sources < high)
+        if not here.any():
+            return None
+        sources = self.sources[here] - low
+        every = len(sources) == high - low and bool((np.diff(sources) > 0).all())
+        return replace(self, rows=self.rows[here], sources=None if every else sources)
+
 
 @dataclass(frozen=True)
 class SumStep:
@@ -60,6 +71,15 @@ class SumStep:
     block: int  # which block of weights
     first: int  # and the first row there
     sends: tuple[Send, ...]
+
+    def split(self, fold: int) -> list[SumStep]:
+        """The same step in pieces of at most ``fold`` rows."""
+        return [self._piece(start, min(start + fold, self.stop)) for start in range(self.start, self.stop, fold)]
+
+    def _piece(self, start: int, stop: int) -> SumStep:
+        low, high = ((row - self.start) * self.edges for row in (start, stop))
+        sends = tuple(piece for send in self.sends if (piece := send.piece(low, high)) is not None)
+        return replace(self, start=start, stop=stop, first=self.first + low, sends=sends)
 
 
 @dataclass(frozen=True)

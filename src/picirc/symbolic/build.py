@@ -149,10 +149,10 @@ def _fruitful(net: BayesNet) -> Mapping[str, Function]:
 
 def _order(net: BayesNet, order: Sequence[str] | None, latents: Mapping[str, Function]) -> Sequence[str]:
     if order is None:
-        cliques = [frozenset((name, *function.parents)) for name, function in latents.items()]
-        cliques += [frozenset(function.parents) for function in net.variables.values()]
+        densities = [frozenset((name, *function.parents)) for name, function in latents.items()]
+        inputs = [frozenset(function.parents) for function in net.variables.values()]
         first = [name for name in net.children_first if name in latents]
-        return default_order(tuple(latents), cliques, first)
+        return default_order(tuple(latents), densities, inputs, first)
     if sorted(order) != sorted(net.latents):
         raise ArgumentError(
             "order", f"each latent of the network once ({', '.join(net.latents)})", ", ".join(map(str, order))

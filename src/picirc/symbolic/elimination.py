@@ -8,7 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 Cliques = Collection[frozenset[str]]
 
 
-def default_order(latents: Sequence[str], cliques: Cliques, children_first: Sequence[str]) -> tuple[str, ...]:
+def default_order(
+    latents: Sequence[str], densities: Cliques, inputs: Cliques, children_first: Sequence[str]
+) -> tuple[str, ...]:
     """An order that keeps the largest intermediate function small.
 
     Finding the best order is NP-hard; the cheapest of three is taken. An order with children before parents wins ties,
@@ -16,26 +18,58 @@ def default_order(latents: Sequence[str], cliques: Cliques, children_first: Sequ
 
     Args:
         latents: The latents to eliminate.
-        cliques: The sets of latents that stand in one factor together.
+        densities: For each latent, itself and its parents.
+        inputs: For each observed variable, its parents.
         children_first: The latents, every child before its parents.
     """
+    cliques = [*densities, *inputs]
     candidates = [
         tuple(children_first),
         _greedy(latents, cliques, lambda graph, z: len(graph[z])),
         _greedy(latents, cliques, _fill_in),
     ]
-    return min(candidates, key=lambda order: _expense(order, cliques))
-
-
-def widths(order: Iterable[str], cliques: Cliques) -> list[int]:
-    """For each latent in turn, how many latents the function under its integral depends on, itself included."""
-    graph = _neighbours(order, cliques)
-    return [1 + len(_eliminate(graph, z)) for z in order]
-
-
-def _expense(order: Sequence[str], cliques: Cliques) -> int:
     # The elements needed with 32 points a latent; the widest function dominates the total.
-    return sum(32**width for width in widths(order, cliques))
+    return min(candidates, key=lambda order: sum(32**width for width in widths(order, densities, inputs)))
+
+
+def widths(order: Iterable[str], densities: Cliques, inputs: Cliques) -> list[int]:
+    """For each latent in turn, the most latents that one tensor of its integral depends on.
+
+    The tensors are the densities that the integral carries, the function below it, and the result.
+    """
+    factors, functions, found = _Buckets(densities), _Buckets(inputs), []
+    for z in order:
+        carried = frozenset((z,)).union(*factors.take(z))
+        below = frozenset((z,)).union(*functions.take(z))
+        result = (carried | below) - {z}
+        found.append(max(len(carried), len(below), len(result)))
+        functions.add(result)
+    return found
+
+
+class _Buckets:
+    """Sets of latents that are found by their members."""
+
+    def __init__(self, cliques: Cliques) -> None:
+        self._cliques: dict[int, frozenset[str]] = {}
+        self._where: dict[str, set[int]] = {}
+        self._count = 0
+        for clique in cliques:
+            self.add(clique)
+
+    def add(self, clique: frozenset[str]) -> None:
+        self._count += 1
+        self._cliques[self._count] = clique
+        for z in clique:
+            self._where.setdefault(z, set()).add(self._count)
+
+    def take(self, z: str) -> list[frozenset[str]]:
+        """Remove the sets with the member ``z``, and return them."""
+        numbers = self._where.pop(z, set())
+        found = [self._cliques.pop(number) for number in numbers]
+        for other in frozenset().union(*found) - {z}:
+            self._where[other] -= numbers
+        return found
 
 
 def _greedy(
