@@ -8,17 +8,11 @@ setting, and again while it keeps its memory.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-from measure import ALLOCATORS, RESULTS, cores, environment, origin
-from workload import mnist_tree
-
-Record = Mapping[str, Any]
+from measure import cores
+from report import Record, Records, measure_all, pairs, side_by_side, write
+from workload import CATEGORIES, mnist_tree
 
 STATES, BATCHES = (16, 32, 64, 128), (1, 64, 256)
 QUICK = ((64, 1), (64, 256))
@@ -34,22 +28,25 @@ RATIOS = {
     ("sample, half given", 64, 256): 8.0,
 }
 LATENCY = {("log-likelihood", 64, 1): 8e-3}  # seconds
-ARRAYS = 3  # that up+down may take, besides parameters and their gradient
+ARRAYS = 3  # that up+down may take besides the gradient; parameters and data are there before
 
 
 def main() -> None:
     options = _options()
-    shapes = QUICK if options.quick else [(n, b) for n in options.states for b in options.batches]
     tree, kind = mnist_tree()
-    print(f"{kind}: {tree.n_latents} latents, {tree.depth + 1} levels, 256 categories; {cores()} threads")
-    task = {"parents": tree.parents, "shapes": shapes, "budget": 0.5 if options.quick else options.budget}
-    records = {}
-    for allocator in ALLOCATORS:
-        print(f"allocator: {allocator}", file=sys.stderr)
-        records[allocator] = _run(task, allocator)
+    task = {
+        "parents": tree.parents,
+        "shapes": QUICK if options.quick else [(n, b) for n in options.states for b in options.batches],
+        "budget": 0.5 if options.quick else options.budget,
+        "threads": options.threads,
+    }
+    workload = f"{kind}, {tree.n_latents} latents, {tree.depth + 1} levels, {CATEGORIES} categories"
+    print(f"{workload}; {options.threads} threads")
+    records = measure_all("worker.py", task)
     print("\n".join(table(records)))
-    result = {**origin(), "workload": {**task, "parents": len(tree.parents), "tree": kind, "levels": tree.depth + 1}}
-    _write(options.output, options.quick, {**result, "records": records})
+    name = "bench-quick" if options.quick else "bench"
+    setting = {"workload": workload, "budget": task["budget"], "threads": options.threads}
+    write(options.output, name, {**setting, "records": records})
 
 
 def _options() -> argparse.Namespace:
@@ -58,64 +55,43 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--states", type=int, nargs="+", default=STATES, help="the numbers N of states")
     parser.add_argument("--batches", type=int, nargs="+", default=BATCHES, help="the numbers B of data points")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds for each comparison")
+    parser.add_argument("--threads", type=int, default=cores(), help="by default one for each core")
     parser.add_argument("--output", type=Path, help="where to write the figures")
     return parser.parse_args()
 
 
-def _run(task: Mapping[str, Any], allocator: str) -> list[Record]:
-    command = [sys.executable, str(Path(__file__).with_name("worker.py"))]
-    done = subprocess.run(
-        command, input=json.dumps(task), stdout=subprocess.PIPE, env=environment(allocator), text=True, check=True
-    )
-    found: list[Record] = json.loads(done.stdout)
-    return found
+def table(records: Records) -> list[str]:
+    """One line a case; of two figures the first is under the default allocator, the second under the tuned one."""
+    head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>11} {'to':<6} {'target':<24}"
+    head += f" {'ms':>17} {'peak MiB':>11} {'in arrays':>11}"
+    return [head, "-" * len(head), *map(_line, pairs(records))]
 
 
-def _write(path: Path | None, quick: bool, result: Mapping[str, Any]) -> None:
-    name = f"bench-{'quick-' if quick else ''}{result['date'][:10]}.json"
-    path = path or RESULTS / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"written to {path}")
-
-
-def table(records: Mapping[str, Iterable[Record]]) -> list[str]:
-    """One line a case; two figures are those under the default and under the tuned allocator."""
-    head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>12} {'to':<6} {'target':<22} "
-    head += f"{'ms':>17} {'peak MiB':>13} {'arrays':>10}"
-    lines = [head, "-" * len(head)]
-    for pair in zip(*records.values(), strict=True):
-        one = pair[0]
-        start = f"{one['states']:>4} {one['batch']:>4}  {one['case']:<20}"
-        times = _two(pair, lambda r: f"{1e3 * r['seconds']:.2f}", 8)
-        if "ratio" not in one:
-            rates = _two(pair, lambda r: f"{r['gflop_per_second']:.0f}", 4)
-            lines.append(f"{start} {'':>12} {'':<6} {'':<22} {times} {rates} GFLOP/s".rstrip())
-            continue
-        ratios = _two(pair, lambda r: f"{r['ratio']:.2f}", 5)
-        peaks = _two(pair, lambda r: f"{r['peak_bytes'] / 2**20:.0f}", 6)
-        arrays = _two(pair, lambda r: f"{r['peak_bytes'] / r['array_bytes']:.1f}", 4)
-        lines.append(f"{start} {ratios:>12} {one['against']:<6} {_target(pair):<22} {times} {peaks} {arrays}")
-    return lines
-
-
-def _two(pair: tuple[Record, ...], text: Any, width: int) -> str:
-    return " ".join(f"{text(record):>{width}}" for record in pair)
-
-
-def _target(pair: tuple[Record, ...]) -> str:
-    """What was wanted, and whether it is so under the default allocator."""
+def _line(pair: tuple[Record, ...]) -> str:
     one = pair[0]
-    key = (one["case"], one["states"], one["batch"])
+    start = f"{one['states']:>4} {one['batch']:>4}  {one['case']:<20}"
+    times = side_by_side(pair, lambda r: f"{1e3 * r['seconds']:.2f}", 8)
+    if "ratio" not in one:
+        rates = side_by_side(pair, lambda r: f"{r['gflop_per_second']:.0f}", 5)
+        return f"{start} {'':>11} {'':<6} {'':<24} {times} {rates} GFLOP/s"
+    ratios = side_by_side(pair, lambda r: f"{r['ratio']:.2f}", 5)
+    peaks = side_by_side(pair, lambda r: f"{r['peak_bytes'] / 2**20:.0f}", 5)
+    arrays = side_by_side(pair, lambda r: f"{r['peak_bytes'] / r['array_bytes']:.1f}", 5)
+    return f"{start} {ratios} {one['against']:<6} {_target(one):<24} {times} {peaks} {arrays}"
+
+
+def _target(record: Record) -> str:
+    """What was wanted, and whether it is missed; the default allocator decides."""
+    key = (record["case"], record["states"], record["batch"])
     wanted: list[tuple[str, bool]] = []
     if key in RATIOS:
-        wanted.append((f"≤ {RATIOS[key]:g}×", one["ratio"] <= RATIOS[key]))
+        wanted.append((f"≤ {RATIOS[key]:g}×", record["ratio"] <= RATIOS[key]))
     if key in LATENCY:
-        wanted.append((f"< {1e3 * LATENCY[key]:g} ms", one["seconds"] < LATENCY[key]))
-    if one["case"] == "up+down" and one["batch"] > 1:
-        most = ARRAYS * one["array_bytes"] + one["gradient_bytes"]
-        wanted.append((f"≤ {most / 2**20:.0f} MiB", one["peak_bytes"] <= most))
-    return ", ".join(f"{text}{'' if met else ' missed'}" for text, met in wanted)
+        wanted.append((f"< {1e3 * LATENCY[key]:g} ms", record["seconds"] < LATENCY[key]))
+    if record["case"] == "up+down" and record["batch"] > 1:
+        most = ARRAYS * record["array_bytes"] + record["gradient_bytes"]
+        wanted.append((f"≤ {most / 2**20:.0f} MiB", record["peak_bytes"] <= most))
+    return ", ".join(text + ("" if met else " missed") for text, met in wanted)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import multiprocessing
 import os
@@ -21,7 +22,6 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "results"
 
 # glibc maps every large block anew and gives it back at once; with these it keeps what it has. Which of the two a
 # program runs under is not the library's choice, so every figure is measured under both.
@@ -39,11 +39,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def environment(allocator: str) -> dict[str, str]:
-    """The environment of a process that measures: the allocator's setting and one thread a core."""
+def environment(allocator: str, threads: int) -> dict[str, str]:
+    """The environment of a process that measures: the allocator's setting and the number of threads."""
     names = {name for setting in ALLOCATORS.values() for name in setting}
     kept = {name: value for name, value in os.environ.items() if name not in names}
-    return {**kept, **ALLOCATORS[allocator], "OMP_NUM_THREADS": str(cores())}
+    return {**kept, **ALLOCATORS[allocator], "OMP_NUM_THREADS": str(threads)}
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,19 @@ def peak(run: Run, times: int = 2) -> int:
 
     It runs more than once, because buffers that the first run keeps may add to what the second one takes.
     """
-    gc.collect()
+    _give_back()
     before, high = _start_watching()
     for _ in range(times):
         run()
     return max(0, high() - before)
+
+
+def _give_back() -> None:
+    """Return free memory to the system, or a run that fills it again would seem to need none."""
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
 
 
 def _start_watching() -> tuple[int, Callable[[], int]]:
@@ -164,7 +172,6 @@ class Fresh:
 
 
 def _call(pipe: Connection, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    torch.set_num_threads(cores())
     try:
         pipe.send((function(*arguments), None))
     except Exception as error:  # whatever it is, the other side reports it
@@ -181,7 +188,7 @@ class Origin:
     torch: str
     python: str
     processor: str
-    threads: int
+    cores: int
     allocators: dict[str, dict[str, str]]
 
 
@@ -194,7 +201,7 @@ def origin() -> dict[str, object]:
         torch=torch.__version__,
         python=platform.python_version(),
         processor=_processor(),
-        threads=cores(),
+        cores=cores(),
         allocators=ALLOCATORS,
     )
     return asdict(found)

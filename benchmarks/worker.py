@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import picirc as pc
-from measure import Fresh, cores, interleaved
+from measure import Fresh, interleaved
 from workload import Workload, peak_of
 
 # What each case is compared with: the products of one pass, those of both, or the bare pass up.
@@ -53,7 +53,7 @@ def _limits(records: list[dict[str, Any]], flops: int, shape: dict[str, int]) ->
 
 def main() -> None:
     task = json.load(sys.stdin)
-    torch.set_num_threads(cores())
+    torch.set_num_threads(task["threads"])
     variables = tuple((i,) for i in range(len(task["parents"])))
     tree = pc.LatentTree(tuple(task["parents"]), variables)
     fresh = Fresh("workload")

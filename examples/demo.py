@@ -58,7 +58,7 @@ def quadrature(panel: Axes) -> None:
             errors[name].append(error)
             cells.append(f"{error:10.1e} ({estimate:7.1e})")
         print(f"{n:4d}" + "".join(f"{cell:>22s}" for cell in cells))
-    other_ways(circuit, exact, x[:20])
+    other_ways(circuit, exact, x[:5])
     heading("The same as a plot")
     print(ascii_plot(POINTS, errors))
     draw(panel, POINTS, errors)
@@ -67,12 +67,12 @@ def quadrature(panel: Axes) -> None:
 def other_ways(circuit: pc.Circuit, exact: pc.ExactGaussian, x: torch.Tensor) -> None:
     """Points that follow the integrand: exponential in the depth, or anew for each data point."""
     truth = exact.log_prob(x)
-    print("\nPoints that move with the integrand (20 data points):\n")
+    print("\nPoints that move with the integrand (5 data points):\n")
     for n in (8, 32, 96):
         qpc = circuit.integrate(pc.gauss_hermite(n), nested=True)
         size = f"{qpc.size:7,d} weights"
         print(f"  nested Gauss–Hermite, N = {n:2d}  {largest(qpc.log_prob(x) - truth):8.1e}   {size}")
-    for tol in (1e-3, 1e-9):
+    for tol in (1e-3, 1e-8):
         found = circuit.log_prob(x, tol=tol)
         print(
             f"  adaptive, tolerance {tol:5.0e}     {largest(found.value - truth):8.1e}   "
@@ -86,15 +86,16 @@ def largest(values: torch.Tensor) -> float:
 
 
 def ascii_plot(xs: Sequence[int], errors: Errors, width: int = 60) -> str:
-    """Errors on a logarithmic scale, two powers of ten a line, points spaced by log N."""
-    decades = range(2, -17, -2)
+    """Errors on a logarithmic scale, a power of ten a line, points spaced by log N; ``*`` where two meet."""
+    decades = range(2, -16, -1)
     span = math.log(xs[-1] / xs[0])
     columns = [round((width - 1) * math.log(x / xs[0]) / span) for x in xs]
     rows = {decade: [" "] * width for decade in decades}
     for name, ys in errors.items():
         for column, y in zip(columns, ys, strict=True):
-            exponent = 2 * round(math.log10(max(y, 1e-16)) / 2)
-            rows[min(max(exponent, -16), 2)][column] = STYLES[name][0]
+            exponent = round(math.log10(max(y, 1e-15)))
+            row = rows[min(exponent, 2)]
+            row[column] = STYLES[name][0] if row[column] == " " else "*"
     axis = [" "] * (width + 2)
     for x, column in zip(xs, columns, strict=True):
         axis[column : column + len(str(x))] = str(x)

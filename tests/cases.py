@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from oracles import normal_log_prob, observed_normal, static_log_prob
 from torch import Tensor
 
 import picirc as pc
@@ -19,7 +20,8 @@ Intervals = dict[str, tuple[float, float]]
 Rules = Rule | Mapping[str, Rule]
 
 REAL = "real"
-"""A column of real numbers; a number C in its place is a column of the integers 0 … C−1."""
+ANGLE = "angle"
+"""Columns of real numbers, and of numbers in (−π, π); a number C is a column of the integers 0 … C−1."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,13 @@ class Case:
 
     Attributes:
         build: Makes the circuit, or the network that it is built from.
-        columns: What the observed variables are: real, or how many values.
-        rule: A rule that integrates it to about ten digits.
+        columns: What the observed variables are: real, angles, or how many values.
+        rule: A rule that integrates it to about seven digits on the default domain.
         domain: Intervals for latents that the circuit does not say enough of.
         order: The order of elimination for a network.
         nested: Whether nested quadrature applies: one conditional density for each latent.
         once: Whether the name of a latent stands for one variable, which then has a posterior.
+        gaussian: Whether it is a linear-Gaussian network, which has a closed form.
     """
 
     build: Callable[[], pc.BayesNet | pc.Circuit]
@@ -43,6 +46,7 @@ class Case:
     order: tuple[str, ...] | None = None
     nested: bool = True
     once: bool = True
+    gaussian: bool = False
 
     @property
     def circuit(self) -> pc.Circuit:
@@ -65,10 +69,18 @@ class Case:
         domain = "marginal" if self.domain is None else self.domain
         return place(circuit, rules_of(circuit, rule), domain, sigmas)
 
+    def truth(self, x: Tensor) -> np.ndarray:
+        """The log-likelihood to about twelve digits, by an oracle."""
+        if self.gaussian:
+            return normal_log_prob(*observed_normal(self.net), x.numpy())
+        rule = pc.gauss_legendre(140 if len(self.circuit.latents) < 3 else 100)
+        return static_log_prob(self.circuit, self.grids(rule, sigmas=8.5), x.numpy())
+
     def complete(self, rows: int = 5, seed: int = 0) -> Tensor:
         """Data without missing values, ``(rows, variables)``."""
         rng = np.random.default_rng(seed)
-        values = [rng.normal(0, 1.2, rows) if c == REAL else rng.integers(0, int(c), rows) for c in self.columns]
+        draw = {REAL: lambda: rng.normal(0, 1.2, rows), ANGLE: lambda: rng.uniform(-math.pi, math.pi, rows)}
+        values = [draw[c]() if isinstance(c, str) else rng.integers(0, c, rows) for c in self.columns]
         return torch.tensor(np.stack(values, 1), dtype=torch.float64)
 
     def data(self, seed: int = 0) -> Tensor:
@@ -310,36 +322,33 @@ def shared_bounded_input() -> pc.Circuit:
 
 
 CASES: dict[str, Case] = {
-    "lg_tree": Case(lg_tree, (REAL,) * 3),
-    "lg_dag": Case(lg_dag, (REAL,) * 4, pc.gauss_legendre(40)),
+    "lg_tree": Case(lg_tree, (REAL,) * 3, gaussian=True),
+    "lg_dag": Case(lg_dag, (REAL,) * 4, pc.gauss_legendre(48), gaussian=True),
     "lg_dag_parents_first": Case(
-        lg_dag, (REAL,) * 4, pc.gauss_legendre(40), order=("z2", "z1", "z3", "z4"), nested=False
+        lg_dag, (REAL,) * 4, pc.gauss_legendre(40), order=("z2", "z1", "z3", "z4"), nested=False, gaussian=True
     ),
-    "lg_chain": Case(lg_chain, (REAL,) * 5),
-    "paper_ltm": Case(paper_ltm, (REAL,) * 4, order=("z4", "z2", "z3", "z1")),
-    "explaining_away": Case(explaining_away, (REAL,) * 2, order=("z2", "z1")),
+    "lg_chain": Case(lg_chain, (REAL,) * 5, gaussian=True),
+    "paper_ltm": Case(paper_ltm, (REAL,) * 4, order=("z4", "z2", "z3", "z1"), gaussian=True),
+    "explaining_away": Case(explaining_away, (REAL,) * 2, order=("z2", "z1"), gaussian=True),
     "bernoulli": Case(bernoulli, (2, 2, 2)),
     "bimodal": Case(bimodal, (REAL, 2), pc.gauss_legendre(96)),
     "mixed_columns": Case(mixed_columns, (6, 3, 5, REAL)),
     "many_inputs": Case(many_inputs, (REAL, REAL, 2, REAL, 2)),
-    "bare_latent": Case(bare_latent, (REAL,) * 2),
+    "bare_latent": Case(bare_latent, (REAL,) * 2, gaussian=True),
     "input_without_latents": Case(input_without_latents, (REAL, REAL, 2)),
-    "disconnected": Case(disconnected, (REAL,) * 3),
-    "bounded_input": Case(bounded_input, (REAL, REAL)),
+    "disconnected": Case(disconnected, (REAL,) * 3, gaussian=True),
+    "bounded_input": Case(bounded_input, (ANGLE, REAL)),
     "sums": Case(sums, (REAL,) * 2),
-    "shared_by_integrals": Case(
-        shared_by_integrals, (REAL,) * 2, pc.gauss_legendre(64), {"z": (-7.0, 7.0)}, nested=False
-    ),
+    "shared_by_integrals": Case(shared_by_integrals, (REAL,) * 2, domain={"z": (-7.0, 7.0)}, nested=False),
     "shared_by_sums": Case(shared_by_sums, (REAL,) * 2),
     "two_structures": Case(two_structures, (REAL,) * 3),
     "opposite_directions": Case(
         opposite_directions, (REAL,) * 2, domain={"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)}, nested=False
     ),
     "same_name": Case(same_name, (REAL,) * 2, once=False),
-    "tucker": Case(tucker, (REAL,) * 2, pc.gauss_legendre(40), {"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)}, nested=False),
-    "shared_bounded_input": Case(shared_bounded_input, (REAL, REAL)),
+    "tucker": Case(tucker, (REAL,) * 2, domain={"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)}, nested=False),
+    "shared_bounded_input": Case(shared_bounded_input, (ANGLE, REAL)),
 }
 
-LINEAR_GAUSSIAN_NETS = ("lg_tree", "lg_dag", "lg_dag_parents_first", "lg_chain", "paper_ltm", "explaining_away",
-                        "bare_latent", "disconnected")  # fmt: skip
-"""The cases whose closed form follows from a network."""
+LINEAR_GAUSSIAN_NETS = tuple(name for name, case in CASES.items() if case.gaussian)
+"""The cases with a closed form that follows from a network."""

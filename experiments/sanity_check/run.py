@@ -80,7 +80,7 @@ def by_points(make: Callable[[float], Problem], n: float) -> dict[str, float]:
 def by_coefficients(make: Callable[[float], Problem], largest: float) -> dict[str, float]:
     """The same trees, noise and biases with smaller and larger coefficients."""
     problem = make(largest)
-    pairs = [(domain, n) for domain in DOMAINS for n in (64, 256)]
+    pairs = [(domain, n) for domain in DOMAINS for n in (64, 128)]
     return {f"{domain}, N = {n}": problem.mse(pc.trapezoidal(n), domain) for domain, n in pairs}
 
 
@@ -94,7 +94,7 @@ def by_sigmas(make: Callable[[float], Problem], sigmas: float) -> dict[str, floa
 STUDIES = {
     "points": Study((4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256), by_points),
     "coefficients": Study((0.5, 1, 1.5, 2, 3, 4, 8), by_coefficients),
-    "sigmas": Study((3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8), by_sigmas),
+    "sigmas": Study((3, 3.5, 4, 4.5, 5, 6, 7, 8), by_sigmas),
 }
 
 

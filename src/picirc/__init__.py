@@ -1,113 +1,125 @@
-"""Probabilistic integral circuits: continuous latent variables with exact, fast queries."""
+"""Probabilistic integral circuits: continuous latent variables with exact, fast queries.
 
-from picirc.circuit import Circuit, from_bayesnet, from_tree
-from picirc.errors import (
-    ArgumentError,
-    ImpossibleEvidenceError,
-    IntractableError,
-    SizeError,
-    StructureError,
-)
-from picirc.exact import ExactGaussian
-from picirc.functions import Conditional, Density, LinearGaussian
-from picirc.inputs import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Family,
-    Gaussian,
-    Laplace,
-    Poisson,
-    StudentT,
-)
-from picirc.learning import Cosine, History, bits_per_dimension, fit, fit_em, json_lines, mean_log_prob, tensorboard
-from picirc.pic import HCLT, PIC
-from picirc.qpc.distribution import QPC
-from picirc.qpc.latents import LatentPosterior
-from picirc.qpc.products import cauchy_schwarz_divergence, inner_product, l2_divergence
-from picirc.qpc.queries import Marginals
-from picirc.quadrature import (
-    Grid,
-    RandomRule,
-    Rule,
-    clenshaw_curtis,
-    gauss_hermite,
-    gauss_legendre,
-    midpoint,
-    shifted,
-    simpson,
-    trapezoidal,
-)
-from picirc.structure.bayesnet import BayesNet
-from picirc.structure.chow_liu import hidden_chow_liu
-from picirc.structure.regions import RegionGraph, quad_graph, quad_tree, random_regions
-from picirc.structure.trees import LatentTree, chain, random_tree
-from picirc.symbolic.circuit import Cost, Properties
-from picirc.symbolic.units import Factor, Input, Integral, Product, Sum
+Names are imported when they are first used, so that ``import picirc`` and the command line answer at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from picirc import data as data
+    from picirc import io as io
+    from picirc.circuit import Circuit as Circuit
+    from picirc.circuit import from_bayesnet as from_bayesnet
+    from picirc.circuit import from_tree as from_tree
+    from picirc.errors import ArgumentError as ArgumentError
+    from picirc.errors import ImpossibleEvidenceError as ImpossibleEvidenceError
+    from picirc.errors import IntractableError as IntractableError
+    from picirc.errors import SizeError as SizeError
+    from picirc.errors import StructureError as StructureError
+    from picirc.exact import ExactGaussian as ExactGaussian
+    from picirc.functions import Conditional as Conditional
+    from picirc.functions import Density as Density
+    from picirc.functions import LinearGaussian as LinearGaussian
+    from picirc.inputs import Bernoulli as Bernoulli
+    from picirc.inputs import Binomial as Binomial
+    from picirc.inputs import Categorical as Categorical
+    from picirc.inputs import Family as Family
+    from picirc.inputs import Gaussian as Gaussian
+    from picirc.inputs import Laplace as Laplace
+    from picirc.inputs import Poisson as Poisson
+    from picirc.inputs import StudentT as StudentT
+    from picirc.io import load as load
+    from picirc.io import save as save
+    from picirc.learning import Cosine as Cosine
+    from picirc.learning import History as History
+    from picirc.learning import bits_per_dimension as bits_per_dimension
+    from picirc.learning import fit as fit
+    from picirc.learning import fit_em as fit_em
+    from picirc.learning import json_lines as json_lines
+    from picirc.learning import mean_log_prob as mean_log_prob
+    from picirc.learning import tensorboard as tensorboard
+    from picirc.learning.progress import Progress as Progress
+    from picirc.pic import HCLT as HCLT
+    from picirc.pic import PIC as PIC
+    from picirc.qpc.distribution import QPC as QPC
+    from picirc.qpc.latents import LatentPosterior as LatentPosterior
+    from picirc.qpc.products import cauchy_schwarz_divergence as cauchy_schwarz_divergence
+    from picirc.qpc.products import inner_product as inner_product
+    from picirc.qpc.products import l2_divergence as l2_divergence
+    from picirc.qpc.queries import Marginals as Marginals
+    from picirc.quadrature import Grid as Grid
+    from picirc.quadrature import RandomRule as RandomRule
+    from picirc.quadrature import Rule as Rule
+    from picirc.quadrature import clenshaw_curtis as clenshaw_curtis
+    from picirc.quadrature import gauss_hermite as gauss_hermite
+    from picirc.quadrature import gauss_legendre as gauss_legendre
+    from picirc.quadrature import midpoint as midpoint
+    from picirc.quadrature import shifted as shifted
+    from picirc.quadrature import simpson as simpson
+    from picirc.quadrature import trapezoidal as trapezoidal
+    from picirc.structure.bayesnet import BayesNet as BayesNet
+    from picirc.structure.chow_liu import hidden_chow_liu as hidden_chow_liu
+    from picirc.structure.regions import RegionGraph as RegionGraph
+    from picirc.structure.regions import quad_graph as quad_graph
+    from picirc.structure.regions import quad_tree as quad_tree
+    from picirc.structure.regions import random_regions as random_regions
+    from picirc.structure.trees import LatentTree as LatentTree
+    from picirc.structure.trees import chain as chain
+    from picirc.structure.trees import random_tree as random_tree
+    from picirc.symbolic.circuit import Cost as Cost
+    from picirc.symbolic.circuit import Properties as Properties
+    from picirc.symbolic.units import Factor as Factor
+    from picirc.symbolic.units import Input as Input
+    from picirc.symbolic.units import Integral as Integral
+    from picirc.symbolic.units import Product as Product
+    from picirc.symbolic.units import Sum as Sum
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "HCLT",
-    "PIC",
-    "QPC",
-    "ArgumentError",
-    "BayesNet",
-    "Bernoulli",
-    "Binomial",
-    "Categorical",
-    "Circuit",
-    "Conditional",
-    "Cosine",
-    "Cost",
-    "Density",
-    "ExactGaussian",
-    "Factor",
-    "Family",
-    "Gaussian",
-    "Grid",
-    "History",
-    "ImpossibleEvidenceError",
-    "Input",
-    "Integral",
-    "IntractableError",
-    "Laplace",
-    "LatentPosterior",
-    "LatentTree",
-    "LinearGaussian",
-    "Marginals",
-    "Poisson",
-    "Product",
-    "Properties",
-    "RandomRule",
-    "RegionGraph",
-    "Rule",
-    "SizeError",
-    "StructureError",
-    "StudentT",
-    "Sum",
-    "bits_per_dimension",
-    "cauchy_schwarz_divergence",
-    "chain",
-    "clenshaw_curtis",
-    "fit",
-    "fit_em",
-    "from_bayesnet",
-    "from_tree",
-    "gauss_hermite",
-    "gauss_legendre",
-    "hidden_chow_liu",
-    "inner_product",
-    "json_lines",
-    "l2_divergence",
-    "mean_log_prob",
-    "midpoint",
-    "quad_graph",
-    "quad_tree",
-    "random_regions",
-    "random_tree",
-    "shifted",
-    "simpson",
-    "tensorboard",
-    "trapezoidal",
-]
+# Where each public name lives; the same as above, for the running program.
+_HOMES = {
+    "circuit": ("Circuit", "from_bayesnet", "from_tree"),
+    "errors": ("ArgumentError", "ImpossibleEvidenceError", "IntractableError", "SizeError", "StructureError"),
+    "exact": ("ExactGaussian",),
+    "functions": ("Conditional", "Density", "LinearGaussian"),
+    "inputs": ("Bernoulli", "Binomial", "Categorical", "Family", "Gaussian", "Laplace", "Poisson", "StudentT"),
+    "io": ("load", "save"),
+    "learning": (
+        *("Cosine", "History", "bits_per_dimension", "fit", "fit_em", "json_lines", "mean_log_prob", "tensorboard"),
+    ),
+    "learning.progress": ("Progress",),
+    "pic": ("HCLT", "PIC"),
+    "qpc.distribution": ("QPC",),
+    "qpc.latents": ("LatentPosterior",),
+    "qpc.products": ("cauchy_schwarz_divergence", "inner_product", "l2_divergence"),
+    "qpc.queries": ("Marginals",),
+    "quadrature": (
+        *("Grid", "RandomRule", "Rule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
+        *("midpoint", "shifted", "simpson", "trapezoidal"),
+    ),
+    "structure.bayesnet": ("BayesNet",),
+    "structure.chow_liu": ("hidden_chow_liu",),
+    "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),
+    "structure.trees": ("LatentTree", "chain", "random_tree"),
+    "symbolic.circuit": ("Cost", "Properties"),
+    "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
+}
+_MODULES = ("data", "io")
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted([*_HOME, *_MODULES])
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -39,10 +39,10 @@ class Quadratic:
 
     def integrate(self, names: Sequence[str]) -> Quadratic:
         """The integral over some of the variables."""
-        out = [self.names.index(name) for name in names]
+        out = [self.names.index(name) for name in names if name in self.names]
         rest = [i for i in range(len(self.names)) if i not in out]
         chol, failed = torch.linalg.cholesky_ex(self.K[out][:, out])
-        if failed:
+        if failed or len(out) < len(names):
             raise IntractableError(f"no closed form: nothing keeps the integral over {', '.join(names)} finite.")
         cross = torch.linalg.solve_triangular(chol, self.K[out][:, rest], upper=False)
         shift = torch.linalg.solve_triangular(chol, self.h[out].unsqueeze(1), upper=False).squeeze(1)

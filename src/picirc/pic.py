@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from picirc.compile.skeleton import Skeleton
 from picirc.errors import ArgumentError
-from picirc.functions.nets import SHARING, Bank, normalised
+from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.qpc.distribution import QPC
 from picirc.qpc.program import Parameters
@@ -131,6 +132,8 @@ class PIC(nn.Module):
                 raise ArgumentError(name, " or ".join(map(repr, SHARING)), choice)
         if isinstance(width, bool) or not isinstance(width, int) or width < 2 or width % 2:
             raise ArgumentError("width", "an even whole number, 2 or more", width)
+        if not 0 < sigma < math.inf:
+            raise ArgumentError("sigma", "a positive number", sigma)
         self.structure = structure
         self.product = product
         self.width = width
@@ -155,6 +158,8 @@ class PIC(nn.Module):
             rule = rule.rule
         if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
             raise ArgumentError("rule", "a rule on an interval, such as pc.trapezoidal(64)", rule)
+        if np.any(rule.weights <= 0):
+            raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
         grid = rule.on(-1.0, 1.0)
         like = next(self.parameters())
         points = torch.as_tensor(grid.points, dtype=like.dtype, device=like.device)
@@ -176,7 +181,9 @@ class PIC(nn.Module):
         total = log_weights
         for _ in range(integrated - 1):
             total = (total.unsqueeze(1) + log_weights).flatten()
-        found: Tensor = self.integrals[block](z, normalised(total, len(points) ** new))
+        bank = self.integrals[block]
+        assert isinstance(bank, Bank)
+        found = bank.sum_weights(z, total)
         return found.expand(len(plan.integrals), -1, -1, -1)
 
     def _input_parameters(self, group: int, points: Tensor) -> Tensor:

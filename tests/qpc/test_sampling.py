@@ -8,7 +8,7 @@ import pytest
 import torch
 from cases import CASES, REAL
 from scipy import stats
-from tables import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences
+from tables import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
 
 import picirc as pc
 from picirc.qpc import completion
@@ -74,7 +74,7 @@ def uniforms(qpc: pc.QPC, samples: torch.Tensor, discrete: list[bool], given: to
         if discrete[i]:
             ends[:, i] -= 1
             below = qpc.cdf(ends, given=known)
-            u = below + (u - below) * torch.rand(len(u), generator=seeded(5), dtype=u.dtype)
+            u = below + (u - below) * torch.rand(len(u), generator=seeded(50 + i), dtype=u.dtype)
         found.append(u)
         known[:, i] = samples[:, i]
     return torch.stack(found, 1)
@@ -195,7 +195,5 @@ def test_nothing_is_drawn_that_is_impossible():
     """Ends of tables with probability zero are never reached by rounding."""
     qpc = TABLES["one_variable"].qpc()
     table = torch.tensor([[[0.0, 0.5, 0.5, 0.0]]], dtype=torch.float64).log().expand(1, 5, 4)
-    from tables import with_parameters
-
     samples = with_parameters(qpc, inputs=[table]).sample(20000, generator=seeded())
     assert samples.unique().tolist() == [1.0, 2.0]

@@ -72,11 +72,11 @@ def numbers(name: str, cells: Sequence[str | None], place: Callable[[int], str])
             continue
         try:
             values[row] = float(cell)
-        except ValueError as error:
-            raise not_numeric(place(row), name, cell) from error
+        except ValueError:
+            values[row] = np.nan
         # float also reads "1_000", "inf" and spellings of NaN that were not declared to mean a missing value.
         if "_" in cell or not math.isfinite(values[row]):
-            raise not_numeric(place(row), name, cell)
+            raise not_numeric(place(row), name, cell, "correct it, add it to missing=")
     return values
 
 
@@ -115,9 +115,9 @@ def codes(
     return values, levels
 
 
-def not_numeric(place: str, name: str, got: str) -> ArgumentError:
+def not_numeric(place: str, name: str, got: str, way: str = "correct it") -> ArgumentError:
     """Return the error for something else than a number in a column that was not declared categorical."""
-    remedy = f"correct it, add it to missing= or declare the column: categorical=[{name!r}]"
+    remedy = f"{way}, or declare the column: categorical=[{name!r}]"
     return ArgumentError(place, f"a finite number in column {name}", got, remedy)
 
 

@@ -44,7 +44,7 @@ class Dataset:
         test: Rows to report on.
         categories: The number of values of every variable.
         image_shape: Height and width if the rows are images, else None; rows are flattened line by line.
-        train_labels: The class of every row of ``train`` as it stands in the source, or None.
+        train_labels: The class of every row of ``train`` as the source counts (EMNIST letters from 1), or None.
         valid_labels: The same for ``valid``.
         test_labels: The same for ``test``.
         symbols: The character of every category if the rows are text, else empty.

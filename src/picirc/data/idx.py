@@ -61,7 +61,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
         came = file.readinto(values.data.cast("B"))
         if came != size:
             raise ArgumentError(str(path), claim, f"{came} values", "the file is truncated: get it anew")
-        if file.read(1):
+        if file.read(1):  # reading to the end also makes gzip compare its checksum
             raise ArgumentError(str(path), claim, "more than that", "the file is corrupted: get it anew")
     return values
 

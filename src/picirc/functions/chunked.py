@@ -33,6 +33,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, piece: Piece, count: int, size: int, *tensors: Tensor) -> Tensor:
         ctx.piece, ctx.count, ctx.size = piece, count, size
+        ctx.precision = _precision(tensors[0].device.type)
         ctx.save_for_backward(*tensors)
         out: Tensor | None = None
         for part in _parts(tensors[0], size):
@@ -50,7 +51,7 @@ class _Chunked(torch.autograd.Function):
         wanted = ctx.needs_input_grad[3:]
         totals = [torch.zeros_like(t) if w else None for t, w in zip(tensors, wanted, strict=True)]
         for part in _parts(tensors[0], ctx.size):
-            with torch.enable_grad():
+            with torch.enable_grad(), torch.autocast(**ctx.precision):
                 leaves = [
                     (t[part] if i < count else t).detach().requires_grad_(w)
                     for i, (t, w) in enumerate(zip(tensors, wanted, strict=True))
@@ -62,6 +63,12 @@ class _Chunked(torch.autograd.Function):
                 if total is not None:
                     (total[part] if i < count else total).add_(next(found))
         return (None, None, None, *totals)
+
+
+def _precision(device: str) -> dict[str, Any]:
+    """The arguments of the ``autocast`` in force, which has ended when the backward pass computes a piece again."""
+    enabled = torch.is_autocast_enabled(device)
+    return {"device_type": device, "enabled": enabled, "dtype": torch.get_autocast_dtype(device) if enabled else None}
 
 
 def _parts(tensor: Tensor, size: int) -> list[slice]:

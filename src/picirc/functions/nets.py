@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from picirc.errors import ArgumentError
 from picirc.functions.chunked import chunked
+from picirc.functions.energy import composite_weights, normalise
 
 Finish = Callable[[Tensor], Tensor]
 
@@ -114,44 +115,53 @@ class Bank(nn.Module):
         Returns:
             What ``finish`` makes, for all rows, or for the one that stands for all of them.
         """
+        dtype = self.head.dtype
+
+        def exact(values: Tensor) -> Tensor:
+            return finish(values.to(dtype))  # the nets may run in low precision, what is made of them does not
+
         features = self.features(z).T  # (width, points)
-        points = features.shape[1]
         if self.sharing == "none":
-            size = max(1, _PIECE_ELEMENTS // (self.hidden.shape[1] * points))
             rows = (self.hidden, self.hidden_bias, self.head, self.head_bias)
-            return chunked(lambda *t: finish(_net(*t)), rows, (features,), size)
+            size = _piece(self.hidden.shape[1] * features.shape[1])
+            return chunked(lambda *t: exact(_net(*t)), rows, (features,), size)
         hidden = _hidden(self.hidden, self.hidden_bias, features)[0]  # (width, points)
-        size = max(1, _PIECE_ELEMENTS // (self.outputs * points))
-        return chunked(lambda *t: finish(_head(*t)), (self.head, self.head_bias), (hidden,), size)
+        size = _piece(self.outputs * hidden.shape[1])
+        return chunked(lambda *t: exact(_head(*t)), (self.head, self.head_bias), (hidden,), size)
+
+    def sum_weights(self, z: Tensor, log_weights: Tensor) -> Tensor:
+        """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
+
+        Args:
+            z: ``(o · z, arguments)``, the integrated latents varying fastest.
+            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
+        """
+        if self.sharing == "none":
+            shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
+            found: Tensor = self(z, lambda values: normalise(values.view(shape), log_weights))
+            return found
+        hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
+        head, bias = self.head.squeeze(1), self.head_bias.squeeze(1)
+        with torch.autocast(z.device.type, enabled=False):  # probabilities are normalised in full precision
+            return composite_weights(head, bias, hidden.to(head.dtype), log_weights, _piece(len(z))).unsqueeze(1)
+
+
+def _piece(elements: int) -> int:
+    """The number of functions in a piece, when each needs this many elements."""
+    return max(1, _PIECE_ELEMENTS // elements)
 
 
 def _hidden(weights: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     """``(rows, width, width)`` and ``(width, points)`` to ``(rows, width, points)``."""
     rows, width, _ = weights.shape
-    values = (weights.flatten(0, 1) @ features).view(rows, width, -1)
-    return torch.tanh(values + bias.unsqueeze(-1))
+    return torch.addmm(bias.view(-1, 1), weights.flatten(0, 1), features).tanh().view(rows, width, -1)
 
 
 def _head(weights: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
     """``(rows, outputs, width)`` and ``(width, points)`` to ``(rows, outputs, points)``."""
     rows, outputs, _ = weights.shape
-    return (weights.flatten(0, 1) @ hidden).view(rows, outputs, -1) + bias.unsqueeze(-1)
+    return torch.addmm(bias.view(-1, 1), weights.flatten(0, 1), hidden).view(rows, outputs, -1)
 
 
 def _net(hidden: Tensor, hidden_bias: Tensor, head: Tensor, head_bias: Tensor, features: Tensor) -> Tensor:
     return torch.baddbmm(head_bias.unsqueeze(-1), head, _hidden(hidden, hidden_bias, features))
-
-
-def normalised(log_weights: Tensor, given: int) -> Finish:
-    """Energies to sum weights: ``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` with ``E = softplus(value)``.
-
-    Args:
-        log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
-        given: The number of states of the latents conditioned on.
-    """
-
-    def finish(values: Tensor) -> Tensor:
-        energy = torch.nn.functional.softplus(values.view(len(values), 1, given, -1))
-        return (log_weights - energy).softmax(-1)  # (rows, 1, o, z)
-
-    return finish

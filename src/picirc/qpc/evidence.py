@@ -10,6 +10,7 @@ from torch import Tensor
 
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
+from picirc.inputs.finite import count_values
 
 # Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
 _CHUNK_ELEMENTS = 2**19
@@ -55,10 +56,14 @@ class Points:
         x, missing = self._columns(family, columns)
         if missing is not None:
             flows = flows.masked_fill(missing.unsqueeze(1), 0.0)
+        with torch.enable_grad():
+            leaf = params.detach().requires_grad_()
+            table = family.table(leaf)
+        if table is not None:
+            counts = count_values(flows, x.long(), table.shape[-1], shared=len(params) == 1)
+            return counts if table is leaf else torch.autograd.grad(table, leaf, counts)[0]
         total = torch.zeros_like(params)
-        # A table is read by a gather whose derivative is cheap; recomputing it for every chunk would not be.
-        whole = family.table(params) is not None
-        for part in [slice(None)] if whole else chunks(flows):
+        for part in chunks(flows):
             with torch.enable_grad():
                 leaf = _fold(params, part).detach().requires_grad_()
                 values = family.log_prob(leaf, x[part])

@@ -239,6 +239,7 @@ class Program:
             scales = scales + top.view(fold, batch)
         else:
             logs += top  # the maxima differ between the states of a row
+            scales = scales.clone()  # they may be sent to rows of the same pool
         if edges > 1:
             scales = scales.repeat_interleave(edges, 0)
         results = logs.view(fold * edges, g * o * r, batch)

@@ -1,0 +1,101 @@
+"""Models in files: safetensors and JSON, never pickle.
+
+A model is one ``.safetensors`` file whose metadata hold a JSON description, or a folder with that file and a readable
+copy of the description beside it. The file alone is what is read, so a folder is replaced in one move like the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+from picirc.io.describe import Description, build_model, describe_model, dtype_of
+from picirc.io.files import pack, read_description, read_tensors, refusing, replace_file
+from picirc.io.layout import from_file, to_file
+from picirc.pic import HCLT, PIC
+
+__all__ = ["describe", "load", "save"]
+
+FilePath = str | PathLike[str]
+
+_SUFFIX = ".safetensors"
+_TENSORS, _COPY = "model.safetensors", "model.json"
+
+
+def save(model: PIC | HCLT, path: FilePath, summary: Mapping[str, Any] | None = None) -> None:
+    """Save a model.
+
+    What was there before stays until the new model is written completely, also when the disk is full or the process
+    is killed.
+
+    Args:
+        model: The model, on any device.
+        path: A folder, which is made if it is not there; or a file that ends in ``.safetensors``.
+        summary: Anything to keep with the model, as plain JSON values: how it was trained, on what, how good it is.
+
+    Example:
+        >>> import picirc as pc, tempfile
+        >>> model = pc.HCLT(pc.chain(3), inputs=pc.Bernoulli(), states=4)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     pc.save(model, folder, summary={"note": "not trained"})
+        ...     pc.load(folder)(), pc.io.describe(folder)["summary"]
+        (QPC(3 variables, 36 weights, float32), {'note': 'not trained'})
+    """
+    description = describe_model(model)
+    if summary is not None:
+        description["summary"] = dict(summary)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in to_file(model).items()}
+    for name, tensor in tensors.items():
+        if bool(tensor.isnan().any()):
+            raise ArgumentError("model", "parameters that are numbers", f"NaN in {name}")
+    content, readable = pack(description, tensors)
+    target = Path(path)
+    if target.suffix == _SUFFIX:
+        replace_file(target, content)
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    replace_file(target / _TENSORS, content)
+    replace_file(target / _COPY, f"{readable}\n".encode())
+
+
+def load(path: FilePath, families: Sequence[type[Family]] = ()) -> PIC | HCLT:
+    """Load a model that ``save`` wrote, on the CPU, with the same bits.
+
+    Loading runs no code from the file. A file that is damaged, incomplete or not what it claims to be raises an
+    ``ArgumentError``; nothing larger than the file itself is allocated.
+
+    Args:
+        path: The folder or the file.
+        families: The classes of input families of one's own that the model uses.
+    """
+    file = _file(path)
+    description = read_description(file)
+    with refusing(file):
+        model = build_model(description, families)
+        shapes, dtype = to_file(model), dtype_of(description)
+    tensors = read_tensors(file, description, shapes, dtype)
+    with refusing(file):
+        for name, tensor in tensors.items():
+            if bool(torch.isnan(tensor).any()):
+                raise ArgumentError(name, "numbers", "NaN")
+        model.load_state_dict(from_file(model, tensors), assign=True)
+    return model
+
+
+def describe(path: FilePath) -> Description:
+    """The description of a saved model: kind, structure, families, settings and summary, without its tensors."""
+    return read_description(_file(path))
+
+
+def _file(path: FilePath) -> Path:
+    target = Path(path)
+    found = target / _TENSORS if target.is_dir() else target
+    if not found.is_file():
+        raise ArgumentError("path", "a folder or file that pc.save wrote", f"nothing at {found}")
+    return found

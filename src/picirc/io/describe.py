@@ -1,0 +1,169 @@
+"""What a model is, apart from its numbers, as plain JSON values; and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+import torch
+
+from picirc import inputs
+from picirc.errors import ArgumentError
+from picirc.functions.nets import Bank
+from picirc.inputs import Family, group_columns
+from picirc.pic import HCLT, PIC
+from picirc.structure.regions import RegionGraph
+from picirc.structure.trees import LatentTree
+
+Description = dict[str, Any]
+Value = TypeVar("Value")
+
+_KINDS: dict[str, type[PIC | HCLT]] = {"PIC": PIC, "HCLT": HCLT}
+_STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
+# How deep the lists of numbers are nested.
+_DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
+_FAMILIES: tuple[type[Family], ...] = (
+    *(inputs.Bernoulli, inputs.Binomial, inputs.Categorical),
+    *(inputs.Gaussian, inputs.Laplace, inputs.Poisson, inputs.StudentT),
+)
+_DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
+_SETTINGS: dict[str, dict[str, type]] = {
+    "HCLT": {"states": int, "product": str},
+    "PIC": {
+        "width": int,
+        "sharing": str,
+        "input_sharing": str,
+        "product": str,
+        "fourier": bool,
+        "learnable": bool,
+    },
+}
+
+
+def describe_model(model: PIC | HCLT) -> Description:
+    """The description from which ``build_model`` makes the same model, without its numbers.
+
+    The standard deviation of the Fourier frequencies is not part of it: it shaped the first random frequencies, and
+    these are stored.
+    """
+    if type(model) not in _KINDS.values():
+        raise ArgumentError("model", "a PIC or an HCLT", type(model).__name__)
+    kinds = {str(tensor.dtype).removeprefix("torch.") for tensor in model.state_dict().values()}
+    if len(kinds) != 1 or not kinds <= set(_DTYPES):
+        got = " and ".join(sorted(kinds))
+        raise ArgumentError("model", "one floating-point type for all tensors", got, "use model.float()")
+    return {
+        "kind": type(model).__name__,
+        "dtype": kinds.pop(),
+        "structure": {"kind": type(model.structure).__name__} | _values(model.structure),
+        "families": [
+            {"name": type(family).__name__} | _values(family) | {"columns": columns}
+            for family, columns in group_columns(model.families)
+        ],
+        "settings": _settings(model),
+    }
+
+
+def build_model(description: Mapping[str, Any], families: Sequence[type[Family]] = ()) -> PIC | HCLT:
+    """The model of a description, with tensors that have shapes but take no memory.
+
+    Args:
+        description: What ``describe_model`` made, from a file that may say anything.
+        families: The classes of families that are not the library's own.
+    """
+    kind = _choice(description, "kind", _KINDS)
+    structure = _structure(_take(description, "structure", dict))
+    columns = _families(_take(description, "families", list), structure.n_variables, families)
+    settings = _take(description, "settings", dict)
+    _only(settings, _SETTINGS[kind.__name__], "settings")
+    options = {name: _take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
+    with torch.device("meta"):
+        return kind(structure, columns, **options)
+
+
+def dtype_of(description: Mapping[str, Any]) -> torch.dtype:
+    """The floating-point type of the tensors."""
+    return _choice(description, "dtype", _DTYPES)
+
+
+def _settings(model: PIC | HCLT) -> Description:
+    if isinstance(model, HCLT):
+        return {"states": model.states, "product": model.product}
+    bank = model.integrals[0]
+    assert isinstance(bank, Bank)
+    trained = {name for name, _ in bank.named_parameters()}
+    return {
+        "width": model.width,
+        "sharing": model.sharing,
+        "input_sharing": model.input_sharing,
+        "product": model.product,
+        "fourier": bank.features.fourier,
+        "learnable": bank.features.fourier and "features.frequencies" in trained,
+    }
+
+
+def _values(value: Any) -> Description:
+    """The fields of a dataclass."""
+    if not is_dataclass(value):
+        raise ArgumentError("model", "families that are frozen dataclasses", type(value).__name__)
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _structure(entry: Description) -> LatentTree | RegionGraph:
+    cls = _choice(entry, "kind", _STRUCTURES)
+    names = [field.name for field in fields(cls)]
+    _only(entry, {"kind", *names}, "structure")
+    for name in names:
+        _check_nested(name, entry.get(name), _DEPTHS[name])
+    return cls(**{name: entry[name] for name in names})
+
+
+def _check_nested(name: str, value: object, depth: int) -> None:
+    if depth == 0:
+        return  # the structure itself checks its numbers
+    if not isinstance(value, list):
+        raise ArgumentError(name, f"lists of whole numbers, {_DEPTHS[name]} deep", repr(value)[:80])
+    for item in value:
+        _check_nested(name, item, depth - 1)
+
+
+def _families(entries: list[Any], variables: int, own: Sequence[type[Family]]) -> list[Family]:
+    """The family of each column."""
+    classes = {cls.__name__: cls for cls in (*_FAMILIES, *own)}
+    found: dict[int, Family] = {}
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise ArgumentError("families", "an object for each family", entry)
+        cls = _choice(entry, "name", classes)
+        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every family is a dataclass
+        _only(entry, {"name", "columns", *names}, "families")
+        family = cls(**{name: _take(entry, name, object) for name in names})
+        for column in _take(entry, "columns", list):
+            if type(column) is not int or not 0 <= column < variables or column in found:
+                raise ArgumentError("columns", f"each of the {variables} columns once", column)
+            found[column] = family
+    if len(found) != variables:
+        raise ArgumentError("columns", f"a family for each of {variables} columns", f"{len(found)} of them")
+    return [found[column] for column in range(variables)]
+
+
+def _take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
+    value = entry.get(name)
+    # A truth value is a number to Python, but not in a file.
+    if name not in entry or not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        raise ArgumentError(name, f"a value of type {wanted.__name__}", repr(value)[:80])
+    return value
+
+
+def _choice(entry: Mapping[str, Any], name: str, choices: Mapping[str, Value]) -> Value:
+    chosen = entry.get(name)
+    if not isinstance(chosen, str) or chosen not in choices:
+        raise ArgumentError(name, " or ".join(choices), repr(chosen)[:80])
+    return choices[chosen]
+
+
+def _only(entry: Mapping[str, Any], names: Mapping[str, Any] | set[str], where: str) -> None:
+    unknown = sorted(set(entry) - set(names))
+    if unknown:
+        raise ArgumentError(where, f"nothing besides {', '.join(sorted(names))}", unknown[0][:80])

@@ -1,0 +1,176 @@
+"""The order in which the rows of a model's tensors stand in a file.
+
+Inside a model the planner decides which functions share a tensor and in which order; that may change from version to
+version. In a file the tensors are named, and their rows sorted, by what they belong to:
+
+====================================  ==========================================================================
+tensor                                rows
+====================================  ==========================================================================
+``weights.{given}.{integrated}``      integrals with so many latents given and integrated, by the numbers of the
+(HCLT), ``integrals.….*`` (PIC)       integrated latents, of those given, and of the partition
+``mixtures.{arity}``                  regions with so many partitions, by number
+``inputs.{family}`` (HCLT)            input units, by variable, then by the integral above
+``inputs.{family}.{n}.{axis}.*``      the same, of the variables that hang on latent ``axis`` of ``n`` integrated at
+(PIC)                                 once
+====================================  ==========================================================================
+
+Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from picirc.compile.skeleton import Skeleton
+from picirc.functions.nets import Bank
+from picirc.inputs import group_columns
+from picirc.pic import HCLT, PIC
+from picirc.qpc.inputs import InputGroup
+from picirc.qpc.steps import SumStep
+from picirc.symbolic.units import Integral, Sum
+
+Key = tuple[Any, ...]
+Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to
+
+_ROWS = {
+    "none": ("hidden", "hidden_bias", "head", "head_bias"),
+    "composite": ("head", "head_bias"),
+    "full": (),
+}  # the tensors of a bank that have a row for each function
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A tensor of a model and its place in a file.
+
+    Attributes:
+        name: In the model.
+        stored: In the file; several pieces may be stored as one tensor.
+        keys: What each row belongs to; None for a tensor that is stored as it is.
+    """
+
+    name: str
+    stored: str
+    keys: tuple[Key, ...] | None
+
+
+def to_file(model: PIC | HCLT) -> dict[str, Tensor]:
+    """The tensors of a model as a file has them."""
+    own = model.state_dict()
+    stored: dict[str, Tensor] = {}
+    for name, pieces in _by_name(model).items():
+        whole = torch.cat([own[piece.name] for piece in pieces])
+        stored[name] = whole if pieces[0].keys is None else whole[_order(pieces)]
+    return stored
+
+
+def from_file(model: PIC | HCLT, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file as the model has them: ``to_file`` undone, as tensors of their own."""
+    own = model.state_dict()
+    found: dict[str, Tensor] = {}
+    for name, pieces in _by_name(model).items():
+        whole = stored[name].clone()
+        if pieces[0].keys is not None:
+            whole[_order(pieces)] = stored[name]
+        parts = whole.split([len(own[piece.name]) for piece in pieces])
+        found |= {piece.name: part.clone() for piece, part in zip(pieces, parts, strict=True)}
+    return found
+
+
+def layout(model: PIC | HCLT) -> Iterator[Piece]:
+    """The place of each tensor of a model."""
+    blocks = _blocks(model)
+    for name in model.state_dict():
+        kind, number, *rest = name.split(".")
+        stored, keys = blocks[kind][int(number)]
+        rows = True
+        if kind in ("integrals", "inputs") and isinstance(model, PIC):
+            bank = model.get_submodule(f"{kind}.{number}")
+            assert isinstance(bank, Bank)
+            rows = ".".join(rest) in _ROWS[bank.sharing]
+        yield Piece(name, ".".join([stored, *rest]), tuple(keys) if rows else None)
+
+
+def _by_name(model: PIC | HCLT) -> dict[str, list[Piece]]:
+    found: dict[str, list[Piece]] = {}
+    for piece in layout(model):
+        found.setdefault(piece.stored, []).append(piece)
+    return found
+
+
+def _order(pieces: Sequence[Piece]) -> Tensor:
+    """Which row of the pieces together comes first in the file, which second, and so on."""
+    keys = [key for piece in pieces for key in piece.keys or ()]
+    assert len(set(keys)) == len(keys), "every row belongs to something else"
+    return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), device="cpu")
+
+
+def _blocks(model: PIC | HCLT) -> dict[str, list[Block]]:
+    skeleton = model.skeleton
+    integrals = _integrals(skeleton)
+    above = _above(skeleton, integrals)
+    families = [family for family, _ in group_columns(model.families)]
+
+    def inputs(group: InputGroup) -> Block:
+        slots = zip(group.columns.tolist(), group.rows.tolist(), strict=True)
+        keys = [(column, above[group.pool, row]) for column, row in slots]
+        name = f"inputs.{families.index(group.family)}"
+        if isinstance(model, PIC):
+            latents = keys[0][1][0]
+            name += f".{len(latents)}.{group.axes[0] if group.axes else 0}"
+        return name, keys
+
+    sizes = [f"{len(b.new)}.{len(b.integrated)}" for b in skeleton.plan.blocks]
+    return {
+        "weights": [(f"weights.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
+        "integrals": [(f"integrals.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
+        "mixtures": [_mixture(sums) for sums in skeleton.plan.mixtures],
+        "inputs": [inputs(group) for group in skeleton.groups],
+    }
+
+
+def _integrals(skeleton: Skeleton) -> list[list[Key]]:
+    """For each block of sum weights: the latents integrated, those given, and the partition, of every row."""
+    partition: dict[int, int] = {}
+    for unit in skeleton.circuit.units:
+        if isinstance(unit, Sum):
+            for number, child in enumerate(unit.inputs):
+                parts = (child,) if isinstance(child, Integral) else child.inputs
+                partition |= dict.fromkeys(map(id, parts), number)
+    return [
+        [(_numbers(unit.variables), _numbers(new), partition.get(id(unit), 0)) for unit, _, new in block.integrals]
+        for block in skeleton.plan.blocks
+    ]
+
+
+def _above(skeleton: Skeleton, integrals: Sequence[Sequence[Key]]) -> dict[tuple[int, int], Key]:
+    """The first of the integrals over each row of the program."""
+    found = {}
+    for step in skeleton.plan.schedule.steps:
+        if isinstance(step, SumStep):
+            for place, row in enumerate(range(step.start, step.stop)):
+                first = step.first + place * step.edges
+                found[step.pool, row] = min(integrals[step.block][first : first + step.edges])
+    return found
+
+
+def _mixture(sums: Sequence[Sum]) -> Block:
+    """A block of mixing weights; its rows belong to regions."""
+    return f"mixtures.{len(sums[0].inputs)}", [(_region(unit),) for unit in sums]
+
+
+def _region(unit: Sum) -> int:
+    """The region that a sum over partitions belongs to: the one latent that all its integrals are given."""
+    child = unit.inputs[0]
+    integral = child if isinstance(child, Integral) else child.inputs[0]
+    assert isinstance(integral, Integral)
+    return _numbers(integral.factors[0].function.parents)[0]
+
+
+def _numbers(latents: Sequence[str]) -> tuple[int, ...]:
+    return tuple(int(name[1:]) for name in latents)

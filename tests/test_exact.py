@@ -1,0 +1,224 @@
+"""Closed forms against the joint normal assembled from ancestors to descendants."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, network, paper_ltm
+from oracles import joint_normal, normal_log_prob, observed_normal
+
+import picirc as pc
+from picirc.errors import ArgumentError, IntractableError, StructureError
+
+TOLERANCE = 1e-10
+
+
+def random_net(seed: int, latents: int, most_parents: int) -> pc.BayesNet:
+    """A random linear-Gaussian network; with at most one parent each, a tree."""
+    rng = np.random.default_rng(seed)
+
+    def function(parents: list[str]) -> pc.LinearGaussian:
+        weights = {p: rng.uniform(0.3, 1.1) * rng.choice([-1, 1]) / max(1, len(parents)) for p in parents}
+        return LG(weights, rng.normal(), rng.uniform(0.4, 1.2))
+
+    def some(names: list[str], least: int) -> list[str]:
+        count = int(rng.integers(least, most_parents + 1))
+        return [str(name) for name in rng.choice(names, min(count, len(names)), replace=False)] if names else []
+
+    names = [f"z{i}" for i in range(latents)]
+    functions = {name: function(some(names[:i], min(i, 1))) for i, name in enumerate(names)}
+    observed = {f"x{i}": function(some(names, 1)) for i in range(latents)}
+    return network({name: functions[name] for name in rng.permutation(names)}, observed)
+
+
+def check_against_oracle(net: pc.BayesNet, exact: pc.ExactGaussian, seed: int) -> None:
+    mean, cov = observed_normal(net)
+    np.testing.assert_allclose(exact.mean, mean, atol=TOLERANCE)
+    np.testing.assert_allclose(exact.covariance, cov, atol=TOLERANCE)
+    rng = np.random.default_rng(seed)
+    x = rng.multivariate_normal(mean, cov, 8)
+    x[2:] = np.where(rng.random((6, len(mean))) < 0.5, math.nan, x[2:])
+    np.testing.assert_allclose(exact.log_prob(torch.tensor(x)), normal_log_prob(mean, cov, x), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("most_parents", [1, 3], ids=["tree", "DAG"])
+@pytest.mark.parametrize("latents", [1, 4, 12, 30])
+def test_random_networks_are_joint_normals(latents, most_parents, seed):
+    net = random_net(seed, latents, most_parents)
+    rng = np.random.default_rng(seed)
+    for order in (None, net.children_first, tuple(map(str, rng.permutation(list(net.latents))))):
+        check_against_oracle(net, pc.from_bayesnet(net, order).exact(), seed)
+
+
+@pytest.mark.parametrize("name", LINEAR_GAUSSIAN_NETS)
+def test_cases_are_joint_normals(name):
+    check_against_oracle(CASES[name].net, CASES[name].circuit.exact(), 0)
+
+
+def test_the_papers_formulas_in_their_corrected_form():
+    """Appendix C.1; the printed Cov(X1, X2), Cov(X2, X4 | z1) and Var(X4) are misprints."""
+    z, x = paper_ltm().latents, paper_ltm().variables
+    mu1, s1, s2, s3, s4 = z["z1"].bias, *(z[f"z{i}"].std ** 2 for i in (1, 2, 3, 4))
+    a2, a3, a4 = z["z2"].weights["z1"], z["z3"].weights["z1"], z["z4"].weights["z2"]
+    b2, b3, b4 = (z[f"z{i}"].bias for i in (2, 3, 4))
+    c1, c2, c3, c4 = (x[f"x{i}"].weights[f"z{i}"] for i in (1, 2, 3, 4))
+    d1, d2, d3, d4 = (x[f"x{i}"].bias for i in (1, 2, 3, 4))
+    t1, t2, t3, t4 = (x[f"x{i}"].std ** 2 for i in (1, 2, 3, 4))
+    c3_, d3_, t3_ = c3 * a3, c3 * b3 + d3, c3**2 * s3 + t3
+    c4_, d4_, t4_ = c4 * a4, c4 * b4 + d4, c4**2 * s4 + t4
+    mean = [c1 * mu1 + d1, c2 * (a2 * mu1 + b2) + d2, c3_ * mu1 + d3_, c4_ * (a2 * mu1 + b2) + d4_]
+    lower = {
+        (0, 0): c1**2 * s1 + t1,
+        (1, 0): c1 * c2 * a2 * s1,
+        (1, 1): a2**2 * c2**2 * s1 + c2**2 * s2 + t2,
+        (2, 0): c1 * c3_ * s1,
+        (2, 1): a2 * c2 * c3_ * s1,
+        (2, 2): c3_**2 * s1 + t3_,
+        (3, 0): a2 * c1 * c4_ * s1,
+        (3, 1): a2**2 * c2 * c4_ * s1 + c2 * c4_ * s2,
+        (3, 2): a2 * c3_ * c4_ * s1,
+        (3, 3): a2**2 * c4_**2 * s1 + c4_**2 * s2 + t4_,
+    }
+    exact = CASES["paper_ltm"].circuit.exact()
+    np.testing.assert_allclose(exact.mean, mean, atol=1e-12)
+    for (i, j), value in lower.items():
+        assert float(exact.covariance[i, j]) == pytest.approx(value, abs=1e-12)
+        assert float(exact.covariance[j, i]) == pytest.approx(value, abs=1e-12)
+
+
+def test_a_latent_can_be_observed_almost_exactly():
+    """Small noise next to large: the precisions differ by ten orders of magnitude."""
+    net = network({"z1": LG(std=3.0), "z2": LG({"z1": 2.0}, std=1e-3)}, {"x1": LG({"z2": 1.0}, std=1e-4), "x2": LG({"z1": 1.0})})
+    mean, cov = observed_normal(net)
+    exact = pc.from_bayesnet(net).exact()
+    np.testing.assert_allclose(exact.covariance, cov, rtol=1e-5)
+    np.testing.assert_allclose(exact.mean, mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_conditioning_agrees_with_the_precision_matrix(seed):
+    net = random_net(seed, 8, 2)
+    exact = pc.from_bayesnet(net).exact()
+    mean, cov = observed_normal(net)
+    known = [1, 4, 6]
+    rest = [i for i in range(8) if i not in known]
+    values = np.random.default_rng(seed).normal(size=3)
+    precision = np.linalg.inv(cov)
+    expected_cov = np.linalg.inv(precision[np.ix_(rest, rest)])
+    expected_mean = mean[rest] - expected_cov @ precision[np.ix_(rest, known)] @ (values - mean[known])
+    names = exact.variables
+    given = exact.condition({names[i]: float(v) for i, v in zip(known, values, strict=True)})
+    assert given.variables == tuple(names[i] for i in rest)
+    np.testing.assert_allclose(given.mean, expected_mean, atol=TOLERANCE)
+    np.testing.assert_allclose(given.covariance, expected_cov, atol=TOLERANCE)
+
+
+def test_conditional_times_marginal_is_joint():
+    exact = CASES["paper_ltm"].circuit.exact()
+    x = CASES["paper_ltm"].complete(1)
+    marginal = x.clone()
+    marginal[:, [0, 2]] = math.nan
+    given = exact.condition({"x4": float(x[0, 3]), "x2": float(x[0, 1])})
+    conditional = given.log_prob(x[:, [0, 2]])
+    torch.testing.assert_close(exact.log_prob(marginal) + conditional, exact.log_prob(x), rtol=0, atol=1e-12)
+
+
+def test_all_missing_is_log_one():
+    exact = CASES["lg_dag"].circuit.exact()
+    assert exact.log_prob(torch.full((2, 4), math.nan)).tolist() == [0.0, 0.0]
+
+
+def test_samples_have_the_moments(generator):
+    exact = CASES["lg_dag"].circuit.exact()
+    n = 40_000
+    x = exact.sample(n, generator)
+    assert x.shape == (n, 4)
+    error = (x.mean(0) - exact.mean).abs() / (exact.covariance.diagonal() / n).sqrt()
+    assert float(error.max()) < 4
+    spread = torch.cov(x.T) - exact.covariance
+    scale = torch.outer(exact.covariance.diagonal(), exact.covariance.diagonal()).sqrt()
+    assert float((spread.abs() / scale).max()) < 4 * math.sqrt(2 / n)
+
+
+def test_samples_depend_on_the_generator_alone():
+    exact = CASES["lg_tree"].circuit.exact()
+    seeds = (torch.Generator().manual_seed(seed) for seed in (3, 3, 4))
+    one, same, other = (exact.sample(5, seed) for seed in seeds)
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_latents_are_out_of_the_result():
+    """The observed block of the joint over everything is the result."""
+    names, mean, cov = joint_normal(CASES["lg_tree"].net)
+    keep = [names.index(v) for v in ("x1", "x2", "x3")]
+    np.testing.assert_allclose(CASES["lg_tree"].circuit.exact().covariance, cov[np.ix_(keep, keep)], atol=1e-12)
+    np.testing.assert_allclose(CASES["lg_tree"].circuit.exact().mean, mean[keep], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("bernoulli", r"the unit p\(x1 \| z1\) carries Conditional\(Bernoulli"),
+        ("bimodal", r"the unit p\(x2 \| z1\) carries Conditional"),
+        ("bounded_input", r"the unit p\(x1 \| z1\) carries Density"),
+        ("sums", r"the sum unit ⊕\d makes a mixture"),
+        ("tucker", "the unit ∫z1,z2 carries a joint density"),
+    ],
+)
+def test_what_has_no_closed_form_is_named(name, unit):
+    with pytest.raises(IntractableError, match=f"no closed form.*{unit}"):
+        CASES[name].circuit.exact()
+
+
+def test_an_integral_that_does_not_exist_is_named():
+    below = pc.Input("x", LG({"z": 1.0}))
+    with pytest.raises(IntractableError, match="nothing keeps the integral over w finite"):
+        pc.Circuit(pc.Integral("z", pc.Integral("w", below, []), LG())).exact()
+
+
+def test_a_circuit_that_is_no_density_is_refused():
+    twice = [pc.Factor(("z",), LG()), pc.Factor(("z",), LG(bias=1.0))]
+    with pytest.raises(IntractableError, match=r"∫z has the mass 0\.\d+ instead of one"):
+        pc.Circuit(pc.Integral("z", pc.Input("x", LG({"z": 1.0})), twice)).exact()
+
+
+def test_a_circuit_must_be_decomposable():
+    unit = pc.Product(pc.Input("x", LG()), pc.Input("x", LG()))
+    with pytest.raises(StructureError, match="exact integration needs a decomposable circuit"):
+        pc.Circuit(unit).exact()
+
+
+@pytest.mark.parametrize("evidence", [{}, {"x1": 0.0, "x2": 0.0, "x3": 0.0}, {"x9": 1.0}])
+def test_evidence_is_for_some_variables(evidence):
+    with pytest.raises(ArgumentError, match="evidence: expected values for some, not all, of x1, x2, x3"):
+        CASES["lg_tree"].circuit.exact().condition(evidence)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_evidence_is_finite(value):
+    with pytest.raises(ArgumentError, match="evidence: expected finite values"):
+        CASES["lg_tree"].circuit.exact().condition({"x1": value})
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.zeros(3), r"a tensor \(batch, 3\), got shape \(3,\); a single data point is x\[None\]"),
+        (torch.zeros(2, 4), r"a tensor \(batch, 3\), got shape \(2, 4\)"),
+        (torch.tensor([[math.inf, 0.0, 0.0]]), "finite values, or NaN where missing"),
+    ],
+)
+def test_data_have_a_column_per_variable(x, message):
+    with pytest.raises(ArgumentError, match=message):
+        CASES["lg_tree"].circuit.exact().log_prob(x)
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, True])
+def test_a_number_of_samples_is_positive(n):
+    with pytest.raises(ArgumentError, match="n: expected a positive whole number"):
+        CASES["lg_tree"].circuit.exact().sample(n)
