@@ -325,7 +325,7 @@ CASES: dict[str, Case] = {
     "lg_tree": Case(lg_tree, (REAL,) * 3, gaussian=True),
     "lg_dag": Case(lg_dag, (REAL,) * 4, pc.gauss_legendre(48), gaussian=True),
     "lg_dag_parents_first": Case(
-        lg_dag, (REAL,) * 4, pc.gauss_legendre(40), order=("z2", "z1", "z3", "z4"), nested=False, gaussian=True
+        lg_dag, (REAL,) * 4, pc.gauss_legendre(32), order=("z2", "z1", "z3", "z4"), nested=False, gaussian=True
     ),
     "lg_chain": Case(lg_chain, (REAL,) * 5, gaussian=True),
     "paper_ltm": Case(paper_ltm, (REAL,) * 4, order=("z4", "z2", "z3", "z1"), gaussian=True),

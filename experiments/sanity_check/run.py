@@ -94,7 +94,7 @@ def by_sigmas(make: Callable[[float], Problem], sigmas: float) -> dict[str, floa
 STUDIES = {
     "points": Study((4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256), by_points),
     "coefficients": Study((0.5, 1, 1.5, 2, 3, 4, 8), by_coefficients),
-    "sigmas": Study((3, 3.5, 4, 4.5, 5, 6, 7, 8), by_sigmas),
+    "sigmas": Study((3, 4, 5, 6, 7, 8), by_sigmas),
 }
 
 

@@ -10,8 +10,6 @@ import torch
 from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, Case, network
 from oracles import dense_log_prob
 from scipy import integrate
-from scipy.special import expit
-from scipy.stats import norm
 
 import picirc as pc
 from picirc.errors import ArgumentError
@@ -24,7 +22,7 @@ RULES = [pc.midpoint, pc.trapezoidal, pc.simpson, pc.gauss_legendre, pc.clenshaw
 def tilted() -> pc.BayesNet:
     """Smooth densities on finite intervals that do not vanish at their ends, so that nothing is periodic."""
     prior = pc.Density(lambda z: z - math.log(math.e - 1), domain=(0.0, 1.0))
-    slope = pc.Density(lambda v, z: z * v + torch.log(z / torch.expm1(z)), ["z1"], domain=(0.0, 1.0))
+    slope = pc.Density(lambda v, z: (1 + z) * v + torch.log((1 + z) / torch.expm1(1 + z)), ["z1"], domain=(0.0, 1.0))
     positive = pc.Density(lambda z: torch.log((1 + z) / 1.5), domain=(0.0, 1.0))
     return network(
         {"z1": positive, "z2": slope, "z3": prior},
@@ -69,7 +67,7 @@ def test_static_quadrature_converges_to_the_closed_form(name):
 def test_nested_quadrature_converges_to_the_closed_form(name):
     case, x = CASES[name], CASES[name].data()
     expected = case.circuit.exact().log_prob(x)
-    result = case.circuit.integrate(pc.gauss_legendre(32), nested=True, sigmas=7.0).log_prob(x)
+    result = case.circuit.integrate(pc.gauss_legendre(44), nested=True, sigmas=7.0).log_prob(x)
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-6)
 
 
@@ -148,7 +146,7 @@ def test_a_tolerance_beyond_reach_is_refused():
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": LG({"z": 1.0}, std=0.5)}))
     x = torch.tensor([[3.0]])
     with pytest.raises(ArgumentError, match=r"tol: expected a tolerance that 4096 points can reach, got 1e-08 with an error"):
-        circuit.integrate(tol=1e-8, on=x, sigmas=3.0)
+        circuit.integrate(pc.trapezoidal(9), tol=1e-8, on=x, sigmas=3.0)
 
 
 @pytest.mark.parametrize("options", [{"tol": 1e-3}, {"on": torch.zeros(1, 3)}])
@@ -166,11 +164,11 @@ def test_a_tolerance_is_positive(tol):
 def test_a_nonlinear_network_agrees_with_adaptive_integration():
     """Two logistic inputs and a bimodal latent, written out for scipy."""
 
-    def bumps(z: float) -> float:
-        return (norm.pdf(z, 1.5, 0.4) + 2 * norm.pdf(z, -1.0, 0.5)) / 3
+    def bump(z: float, mean: float, std: float) -> float:
+        return math.exp(-0.5 * ((z - mean) / std) ** 2) / (std * math.sqrt(2 * math.pi))
 
     def log_bumps(z: torch.Tensor) -> torch.Tensor:
-        parts = [torch.log(torch.tensor(w / s)) - 0.5 * ((z - m) / s) ** 2 for w, m, s in ((1, 1.5, 0.4), (2, -1.0, 0.5))]
+        parts = [math.log(w / s) - 0.5 * ((z - m) / s) ** 2 for w, m, s in ((1, 1.5, 0.4), (2, -1.0, 0.5))]
         return torch.logaddexp(*parts) - math.log(3) - 0.5 * math.log(2 * math.pi)
 
     net = network(
@@ -183,10 +181,11 @@ def test_a_nonlinear_network_agrees_with_adaptive_integration():
     )
 
     def joint(z2: float, z1: float, x: tuple[float, float, float]) -> float:
-        density = bumps(z1) * math.exp(-0.5 * ((z2 - 0.8 * z1 - 0.3) / 0.6) ** 2) / 0.6
-        density *= math.exp(-0.5 * ((x[2] - z2) / 0.7) ** 2) / 0.7 / (2 * math.pi)
-        success = expit(3 * z1 - 0.5), expit(z1 * z2)
-        return density * math.prod(p if value else 1 - p for p, value in zip(success, x, strict=False))
+        density = (bump(z1, 1.5, 0.4) + 2 * bump(z1, -1.0, 0.5)) / 3
+        density *= bump(z2, 0.8 * z1 + 0.3, 0.6) * bump(x[2], z2, 0.7)
+        for value, logit in zip(x, (3 * z1 - 0.5, z1 * z2), strict=False):
+            density /= 1 + math.exp(-logit if value else logit)
+        return density
 
     rows = [(0.0, 1.0, 0.4), (1.0, 0.0, 2.0)]
     expected = [

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from cases import CASES, REAL
+from cases import ANGLE, CASES, REAL
 from normals import each_net, given
 from oracles import observed_normal
 from tables import (
@@ -184,8 +184,7 @@ def test_moments_of_a_linear_gaussian(name):
 @pytest.mark.parametrize("name", CASES)
 def test_marginals_are_likelihoods_of_one_variable(name):
     case = CASES[name]
-    domain = "marginal" if case.domain is None else case.domain
-    qpc = case.circuit.integrate(pc.gauss_legendre(14), domain=domain)
+    qpc = case.integrate(pc.gauss_legendre(14))
     evidence, x = case.data()[-5], case.complete(1, seed=8)[0]
     found = qpc.marginals(evidence).log_prob(x)
     for i in evidence.isnan().nonzero().flatten().tolist():
@@ -198,11 +197,10 @@ def test_marginals_are_likelihoods_of_one_variable(name):
 def test_moments_of_integral_circuits(name):
     """By integration along each column."""
     case = CASES[name]
-    domain = "marginal" if case.domain is None else case.domain
-    qpc = case.circuit.integrate(pc.gauss_legendre(14), domain=domain)
+    qpc = case.integrate(pc.gauss_legendre(14))
     mean, variance = qpc.mean(), qpc.variance()
     for i, column in enumerate(case.columns):
-        if name in ("bounded_input", "shared_bounded_input") and i == 0:
+        if column == ANGLE:
             values = (torch.arange(8192, dtype=torch.float64) + 0.5) / 8192 * 2 * math.pi - math.pi
             mass = torch.full_like(values, 2 * math.pi / 8192)
         elif column == REAL:

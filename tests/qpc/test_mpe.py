@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import picirc as pc
-from cases import CASES, REAL
+from cases import CASES
 from tables import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
 
 
@@ -128,19 +128,18 @@ def test_columns_of_all_families(table):
 
 @pytest.mark.parametrize("name", CASES)
 def test_integral_circuits(name):
-    """A completion is a value of the right kind, and more probable than most samples."""
+    """A completion keeps what is known, is a value of the right kind, and not one from the tails."""
     case = CASES[name]
-    domain = "marginal" if case.domain is None else case.domain
-    qpc = case.circuit.integrate(pc.gauss_legendre(14), domain=domain)
+    qpc = case.integrate(pc.gauss_legendre(14))
     evidence = case.data()[4:]
     found = qpc.mpe(evidence)
     known = ~evidence.isnan()
     assert (found[known] == evidence[known]).all()
     for column, kind in zip(found.T, case.columns, strict=True):
-        assert kind == REAL or (column == column.round()).all()
+        assert not isinstance(kind, int) or (column == column.round()).all()
     samples = qpc.sample(40, given=evidence, generator=torch.Generator().manual_seed(0))  # (40, rows, variables)
     drawn = qpc.log_prob(samples.flatten(0, 1)).view(samples.shape[:2])
-    assert (qpc.log_prob(found) >= drawn.quantile(0.5, 0) - 1e-9).all()
+    assert (qpc.log_prob(found) >= drawn.quantile(0.1, 0) - 1e-9).all()
 
 
 def test_nothing_to_complete():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from cases import CASES, REAL
+from cases import CASES
 from scipy import stats
 from tables import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
 
@@ -93,19 +93,17 @@ def check_fit(qpc: pc.QPC, discrete: list[bool], given: torch.Tensor | None, n: 
 @pytest.mark.parametrize("name", CASES)
 def test_samples_of_integral_circuits(name):
     case = CASES[name]
-    domain = "marginal" if case.domain is None else case.domain
-    qpc = case.circuit.integrate(pc.gauss_legendre(20), domain=domain)
-    check_fit(qpc, [column != REAL for column in case.columns], None)
+    qpc = case.integrate(pc.gauss_legendre(20))
+    check_fit(qpc, [isinstance(column, int) for column in case.columns], None)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_conditional_samples_of_integral_circuits(name):
     case = CASES[name]
-    domain = "marginal" if case.domain is None else case.domain
-    qpc = case.circuit.integrate(pc.gauss_legendre(20), domain=domain)
+    qpc = case.integrate(pc.gauss_legendre(20))
     given = case.complete(1, seed=3)[0]
     given[1:] = math.nan
-    check_fit(qpc, [column != REAL for column in case.columns], given)
+    check_fit(qpc, [isinstance(column, int) for column in case.columns], given)
 
 
 @pytest.mark.parametrize("table", COLUMNS.values(), ids=COLUMNS.keys())

@@ -11,6 +11,7 @@ latent move with its ancestors, so that a function of it is tabulated over the a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -66,6 +67,7 @@ class Cells:
         self._dense: dict[tuple[int, Indices, tuple[Hashable, ...]], Cell] = {}
         self._direct: dict[int, Cell] = {}
         self._sums: dict[int, Indices] = {}
+        self._uses = Counter(id(child) for unit in circuit.units for child in unit.inputs)
         self.cells: list[Cell] = []
         for unit in circuit.units:
             self._terms[id(unit)] = self._visit(unit)
@@ -113,7 +115,8 @@ class Cells:
         return cell
 
     def _cell(self, unit: Unit, order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
-        if isinstance(unit, Sum):
+        # A sum used more than once is computed once; copies of sums below sums would multiply with depth.
+        if isinstance(unit, Sum) and self._uses[id(unit)] <= 1:
             return self._mixture(unit, order, split)
         return self._product(self._terms[id(unit)], order, split)
 

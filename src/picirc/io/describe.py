@@ -77,7 +77,7 @@ def build_model(description: Mapping[str, Any], families: Sequence[type[Family]]
     columns = _families(_take(description, "families", list), structure.n_variables, families)
     settings = _take(description, "settings", dict)
     _only(settings, _SETTINGS[kind.__name__], "settings")
-    options = {name: _take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
+    options: dict[str, Any] = {name: _take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
     with torch.device("meta"):
         return kind(structure, columns, **options)
 

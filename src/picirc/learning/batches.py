@@ -23,7 +23,7 @@ class ArrayBatches:
     """Rows of an array in a random order that is new in every epoch and depends on nothing but the seed.
 
     Args:
-        data: ``(rows, variables)``: a tensor, an array, or a memory-mapped file, of which only the batches are read.
+        data: ``(rows, variables)``, checked by ``as_rows``; of a memory-mapped file only the batches are read.
         size: The number of rows of a batch.
         seed: Decides the order.
     """
@@ -31,8 +31,8 @@ class ArrayBatches:
     def __init__(self, data: Any, size: int, seed: int) -> None:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise ArgumentError("batch_size", "a positive whole number", size)
-        self._data = as_rows("train", data)
-        self._size = min(size, len(self._data))
+        self._data = data
+        self._size = min(size, len(data))
         self._seed = seed
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
@@ -67,33 +67,63 @@ class LoaderBatches:
             value = self._draw()
             self._next += 1
             if self._next > step:
-                rows = value[0] if isinstance(value, list | tuple) else value
-                return torch.as_tensor(rows).flatten(1)
+                return _as_batch(value)
 
     def _draw(self) -> Any:
         for _ in range(2):
             for value in self._iterator:
                 return value
             self._iterator = iter(self._loader)
-        raise ArgumentError("train", "a loader with at least one batch", "an empty one")
+        raise ArgumentError("train", "a loader that gives batches every time", "one that is empty or used up")
 
 
-def as_batches(data: Any, size: int, seed: int) -> Batches:
-    """Batches of an array, or of anything that can be iterated over."""
-    if hasattr(data, "__getitem__") and hasattr(data, "shape"):
-        return ArrayBatches(data, size, seed)
-    if isinstance(data, list | tuple):
-        return ArrayBatches(np.asarray(data), size, seed)
-    if isinstance(data, Iterable):
+def as_batches(data: Any, variables: int, size: int, seed: int) -> Batches:
+    """Batches of a table, or of anything that can be iterated over."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise ArgumentError("seed", "a whole number that is not negative", seed)
+    if isinstance(data, Iterable) and not _is_table(data):
         return LoaderBatches(data)
-    raise ArgumentError("train", "an array (rows, variables), or a loader of such batches", type(data).__name__)
+    return ArrayBatches(as_rows("train", data, variables), size, seed)
 
 
-def as_rows(argument: str, data: Any) -> Any:
-    """Check that data are a table with at least one row."""
-    if len(data.shape) != 2 or 0 in data.shape:
-        raise ArgumentError(argument, "a table (rows, variables) with at least one row", f"shape {tuple(data.shape)}")
+def as_rows(argument: str, data: Any, variables: int) -> Any:
+    """Check that data are a table of numbers with at least one row; lists and data frames become arrays."""
+    if not _is_table(data):
+        raise ArgumentError(argument, "a table (rows, variables)", type(data).__name__)
+    if hasattr(data, "to_numpy"):
+        data = data.to_numpy()
+    elif isinstance(data, list | tuple):
+        data = _as_array(argument, data)
+    shape = tuple(data.shape)
+    if len(shape) != 2 or shape[0] == 0 or shape[1] != variables:
+        raise ArgumentError(argument, f"a table (rows, {variables}) with at least one row", f"shape {shape}")
+    if not isinstance(data, Tensor) and np.dtype(data.dtype).kind not in "biuf":
+        raise ArgumentError(argument, "numbers", f"values of type {data.dtype}", "give categories the codes 0, 1, 2 …")
     return data
+
+
+def _is_table(data: Any) -> bool:
+    return isinstance(data, list | tuple) or (hasattr(data, "__getitem__") and hasattr(data, "shape"))
+
+
+def _as_array(argument: str, data: Any) -> Any:
+    try:
+        return np.asarray(data)
+    except ValueError as error:
+        raise ArgumentError(argument, "rows of equal length", "others") from error
+
+
+def _as_batch(value: Any) -> Tensor:
+    """What a loader gave, as ``(batch, variables)``: of several things the first, of images the pixels in a row."""
+    rows = value[0] if isinstance(value, list | tuple) and value else value
+    expected = "a loader of batches (batch, variables)"
+    try:
+        batch = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ArgumentError("train", expected, f"one of {type(rows).__name__}") from error
+    if batch.ndim < 2:
+        raise ArgumentError("train", expected, f"shape {tuple(batch.shape)}", "give the loader a batch size")
+    return batch.flatten(1)
 
 
 def rows_of(data: Any, chosen: np.ndarray[Any, np.dtype[np.int64]] | slice) -> Tensor:

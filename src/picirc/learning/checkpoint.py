@@ -64,12 +64,19 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            state = json.loads((file.metadata() or {})["state"])
+            state = _state(file.metadata())
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, KeyError, ValueError, OSError) as error:
+    except (SafetensorError, ValueError, OSError) as error:
         expected = "a checkpoint that was written completely"
         raise ArgumentError("resume", expected, f"{path.name}: {error}", "delete it to start anew") from error
     return Checkpoint(state, tensors)
+
+
+def _state(metadata: Mapping[str, str] | None) -> Mapping[str, Any]:
+    found = json.loads((metadata or {}).get("state", "null"))
+    if not isinstance(found, dict) or "identity" not in found:
+        raise ValueError("it does not hold the state of a training")
+    return found
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | None) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, mean_log_prob
+from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
 from picirc.learning.schedule import Cosine
 from picirc.pic import HCLT
 from picirc.qpc.distribution import QPC
@@ -68,38 +68,55 @@ def fit_em(
     if smoothing < 0:
         raise ArgumentError("smoothing", "a number that is not negative", smoothing)
     model = copy.deepcopy(model)
+    variables = len(model.families)
     schedule = schedule or Cosine()
-    batches = None if batch_size is None else as_batches(train, batch_size, seed)
-    table = rows_of(as_rows("train", train), slice(None)) if batches is None else None
+    batches = None if batch_size is None else as_batches(train, variables, batch_size, seed)
+    whole = rows_of(as_rows("train", train, variables), slice(None)) if batches is None else None
+    table = None if valid is None else as_rows("valid", valid, variables)
 
     def rate(number: int) -> float:
         return 1.0 if batches is None else schedule(number, steps)
 
     def step(number: int) -> float:
-        batch = table if batches is None else batches.batch(number)
+        batch = whole if batches is None else batches.batch(number)
         assert batch is not None
-        return em_step(model, batch, rate(number), smoothing)
+        return em_step(model, batch, rate(number), smoothing, number)
 
-    def validate() -> float:
-        return float("nan") if valid is None else mean_log_prob(model(), valid)
+    def validate() -> float | None:
+        return None if table is None else mean_log_prob(model(), table)
 
     settings = Settings(
         steps, validate_every, patience, None if out is None else Path(out), checkpoint_every, resume, callbacks
     )
-    identity = {"seed": seed, "batch_size": batch_size, "steps": steps, "smoothing": smoothing}
-    history = Loop(settings, model, None, len(model.families), identity).run(step, validate, rate)
+    identity = {
+        "model": identity_of(model),
+        "batch_size": batch_size,
+        "steps": steps,
+        "schedule": repr(schedule),
+        "smoothing": smoothing,
+        "validate_every": validate_every,
+        "seed": seed,
+    }
+    history = Loop(settings, model, None, variables, identity).run(step, validate, rate)
     return model, history
 
 
 @torch.no_grad()
-def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0) -> float:
-    """Move the parameters of a model towards their expected counts; the mean log-likelihood before the step."""
+def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, number: int = 0) -> float:
+    """Move the parameters of a model towards their expected counts; the mean log-likelihood before the step.
+
+    Args:
+        model: The model, changed in place.
+        batch: ``(batch, variables)``; NaN is missing.
+        rate: The step size η.
+        smoothing: Pseudo-observations added to each distribution.
+        number: The number of the step, for messages.
+    """
     qpc = model()
     points = qpc._points(batch)
     counts = _Counts(qpc)
     total = counts.add(points)
-    if not torch.isfinite(total):
-        raise ArgumentError("train", "rows that the model gives a positive probability", "a row with probability zero")
+    check_finite(total, qpc, number)
     old = qpc.parameters
     for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
         table.copy_(_moved(weights, weights * used, rate, smoothing, -1).log())

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from picirc.errors import ArgumentError
-from picirc.learning.batches import as_batches
+from picirc.learning.batches import as_batches, as_rows
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, mean_log_prob
+from picirc.learning.loop import Loop, Settings, check_count, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.pic import HCLT, PIC
@@ -76,12 +76,17 @@ def fit(
         A copy of the model with the parameters that were best on validation, and the history. An interruption from the
         keyboard ends the training early and returns the best so far.
     """
-    model = copy.deepcopy(model)
     chosen = _rule_of(model, rule)
+    check_count("accumulate", accumulate)
+    if clip is not None and not clip > 0:
+        raise ArgumentError("clip", "a positive number, or None", clip)
+    model = copy.deepcopy(model)
+    variables = len(model.families)
     schedule = schedule or Cosine(period=None)
     processes = Processes.current()
     solver = _optimizer(optimizer, model, weight_decay)
-    batches = as_batches(train, batch_size, seed)
+    batches = as_batches(train, variables, batch_size, seed)
+    table = None if valid is None else as_rows("valid", valid, variables)
     processes.share(model)
 
     def step(number: int) -> float:
@@ -94,7 +99,7 @@ def fit(
             with torch.autocast(part.device.type, dtype=autocast, enabled=autocast is not None):
                 qpc = _circuit(model, _drawn(chosen, seed, number))
             value = qpc.log_prob(part).sum() / len(batch)
-            _check_finite(value, qpc, number)
+            check_finite(value, qpc, number)
             (-value).backward()
             total += float(value.detach())
         processes.average(model)
@@ -103,18 +108,31 @@ def fit(
         solver.step()
         return processes.mean(total)
 
-    def validate() -> float:
-        if valid is None:
-            return float("nan")
+    def validate() -> float | None:
+        if table is None:
+            return None
         with torch.no_grad():
-            return mean_log_prob(_circuit(model, _validation_rule(chosen)), valid)
+            return mean_log_prob(_circuit(model, _validation_rule(chosen)), table)
 
     folder = None if out is None else Path(out)
     settings = Settings(
         steps, validate_every, patience, folder, checkpoint_every, resume, callbacks, writes=processes.first
     )
-    identity = {"seed": seed, "batch_size": batch_size, "steps": steps, "optimizer": optimizer, "rule": repr(chosen)}
-    loop = Loop(settings, model, solver, len(model.families), identity)
+    identity = {
+        "model": identity_of(model),
+        "rule": repr(chosen),
+        "batch_size": batch_size,
+        "steps": steps,
+        "schedule": repr(schedule),
+        "optimizer": optimizer,
+        "weight_decay": weight_decay,
+        "clip": clip,
+        "accumulate": accumulate,
+        "autocast": str(autocast),
+        "validate_every": validate_every,
+        "seed": seed,
+    }
+    loop = Loop(settings, model, solver, variables, identity)
     history = loop.run(step, validate, lambda number: schedule(number, steps))
     return model, history
 
@@ -129,6 +147,8 @@ def _circuit(model: PIC | HCLT, rule: Rule | None) -> QPC:
 
 
 def _rule_of(model: PIC | HCLT, rule: Rule | RandomRule | None) -> Rule | RandomRule | None:
+    if not isinstance(model, PIC | HCLT):
+        raise ArgumentError("model", "a PIC or an HCLT", type(model).__name__)
     if isinstance(model, HCLT):
         if rule is not None:
             raise ArgumentError("rule", "no rule for an HCLT, whose states are not points", rule)
@@ -158,24 +178,3 @@ def _optimizer(name: str, model: nn.Module, weight_decay: float) -> torch.optim.
     if name not in kinds:
         raise ArgumentError("optimizer", '"adam" or "adamw"', name)
     return kinds[name](model.parameters(), lr=1e-2, weight_decay=weight_decay)
-
-
-def _check_finite(value: Tensor, qpc: QPC, step: int) -> None:
-    """Stop when the likelihood is not a number, and say where that arose."""
-    if bool(torch.isfinite(value.detach())):
-        return
-    parts = {
-        "sum weights": qpc.parameters.weights,
-        "inputs": qpc.parameters.inputs,
-        "mixtures": qpc.parameters.mixtures,
-    }
-    broken = [name for name, tensors in parts.items() if any(not bool(t.isfinite().all()) for t in tensors)]
-    where = (
-        f"not finite: {', '.join(broken)}" if broken else "the parameters are finite, but a row has probability zero"
-    )
-    raise ArgumentError(
-        "train",
-        "a finite log-likelihood",
-        f"{float(value.detach())} at step {step} ({where})",
-        "use smaller steps (schedule=pc.Cosine(1e-3, 1e-5)) or clip=1.0, and check the data for extreme values",
-    )

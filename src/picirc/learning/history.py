@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from picirc.errors import ArgumentError
+
 Record = Mapping[str, float]
 Callback = Callable[[Record], None]
 
@@ -18,7 +20,7 @@ class History:
 
     Attributes:
         records: Each with ``step``, ``train`` and ``valid`` (mean log-likelihood a row), ``bits`` (valid, in bits per
-            dimension), ``rate`` (the step size) and ``seconds``.
+            dimension), ``rate`` (the step size) and ``seconds`` (spent in steps).
         stopped: Why the training ended.
     """
 
@@ -28,6 +30,8 @@ class History:
     @property
     def best(self) -> dict[str, float]:
         """The record with the highest validation likelihood (training likelihood where there is no validation)."""
+        if not self.records:
+            raise ArgumentError("history", "at least one record", "a training that was interrupted before its first")
         return max(self.records, key=lambda r: r["valid"] if not math.isnan(r["valid"]) else r["train"])
 
     def __repr__(self) -> str:
@@ -38,12 +42,13 @@ class History:
 
 
 def json_lines(path: str | Path) -> Callback:
-    """A callback that appends every record to a file, one JSON object a line."""
+    """A callback that appends every record to a file, one JSON object a line; what is not finite becomes null."""
     target = Path(path)
 
     def write(record: Record) -> None:
         with target.open("a") as file:
-            file.write(json.dumps(dict(record)) + "\n")
+            plain = {name: value if math.isfinite(value) else None for name, value in record.items()}
+            file.write(json.dumps(plain, allow_nan=False) + "\n")
 
     return write
 

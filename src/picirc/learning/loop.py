@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,9 +18,11 @@ from picirc.errors import ArgumentError
 from picirc.learning.batches import as_rows, rows_of
 from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
 from picirc.learning.history import Callback, History, bits_per_dimension
+from picirc.learning.interrupts import Interrupts
+from picirc.pic import HCLT, PIC
 from picirc.qpc.distribution import QPC
 
-Score = Callable[[], float]
+Score = Callable[[], float | None]
 _ROWS = 1024  # of validation data at a time
 
 
@@ -29,7 +32,7 @@ class Settings:
 
     Attributes:
         steps: The largest number of steps.
-        every: Steps between validations.
+        validate_every: Steps between validations.
         patience: Steps without improvement after which training stops; None for never.
         out: The folder for checkpoints; None for no checkpoints.
         checkpoint_every: Steps between checkpoints.
@@ -39,7 +42,7 @@ class Settings:
     """
 
     steps: int
-    every: int = 250
+    validate_every: int = 250
     patience: int | None = 1250
     out: Path | None = None
     checkpoint_every: int = 1000
@@ -48,10 +51,10 @@ class Settings:
     writes: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("steps", "every", "checkpoint_every"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ArgumentError(name, "a positive whole number", value)
+        for name in ("steps", "validate_every", "checkpoint_every"):
+            check_count(name, getattr(self, name))
+        if self.patience is not None:
+            check_count("patience", self.patience)
         if self.resume and self.out is None:
             raise ArgumentError("resume", "a folder to resume from", "none", "give out=")
 
@@ -81,54 +84,68 @@ class Loop:
         self._step, self._best_step = 0, 0
         self._best_score, self._best = -math.inf, _copy(model)
         self._sum, self._count, self._seconds = 0.0, 0, 0.0
+        self._whole = True
 
     def run(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> History:
         """Train.
 
         Args:
             step: Takes the step with the given number and returns the mean log-likelihood of its batch.
-            validate: The mean log-likelihood of the validation data; NaN when there are none.
+            validate: The mean log-likelihood of the validation data; None when there are none.
             rate: The step size, for the records.
         """
         if self.settings.resume:
             self._resume()
-        started = time.perf_counter() - self._seconds
-        try:
-            while not self.history.stopped:
-                self._sum += step(self._step)
-                self._count += 1
-                self._step += 1
-                self._seconds = time.perf_counter() - started
-                done = self._step >= self.settings.steps
-                if self._step % self.settings.every == 0 or done:
-                    self._record(validate(), rate(self._step - 1))
-                if done and not self.history.stopped:
-                    self.history.stopped = "all steps done"
-                if self._step % self.settings.checkpoint_every == 0 or self.history.stopped:
-                    self._checkpoint()
-        except KeyboardInterrupt:
-            self.history.stopped = "interrupted"
-            self._checkpoint()
-        load_parameters(self.model, self._best)
+        with Interrupts() as interrupts:
+            try:
+                while not self.history.stopped:
+                    self._advance(step, validate, rate)
+                    interrupts.check()
+            except KeyboardInterrupt:
+                self.history.stopped = self.history.stopped or "interrupted"
+                self._checkpoint()
+        if self.history.records:
+            load_parameters(self.model, self._best)
         return self.history
 
-    def _record(self, valid: float, rate: float) -> None:
+    def _advance(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> None:
+        """One step, and what is due after it."""
+        started = time.perf_counter()
+        self._whole = False
+        self._sum += step(self._step)
+        self._count += 1
+        self._step += 1
+        self._seconds += time.perf_counter() - started
+        done = self._step >= self.settings.steps
+        due = self._step % self.settings.validate_every == 0 or done
+        if due:
+            self._record(validate(), rate(self._step - 1))
+        if done and not self.history.stopped:
+            self.history.stopped = "all steps done"
+        self._whole = True
+        for callback in self.settings.callbacks if due else ():
+            callback(self.history.records[-1])
+        if self._step % self.settings.checkpoint_every == 0 or self.history.stopped:
+            self._checkpoint()
+
+    def _record(self, valid: float | None, rate: float) -> None:
         train = self._sum / max(1, self._count)
         self._sum, self._count = 0.0, 0
-        score = train if math.isnan(valid) else valid
-        bits = bits_per_dimension(score, self._variables)
-        record = {"step": self._step, "train": train, "valid": valid, "bits": bits, "rate": rate}
-        record["seconds"] = self._seconds
+        if valid is not None and math.isnan(valid):
+            remedy = "use smaller steps, or check the data for extreme values"
+            raise ArgumentError("valid", "a log-likelihood", f"NaN after step {self._step - 1}", remedy)
+        score = train if valid is None else valid
+        record = {"step": self._step, "train": train, "valid": math.nan if valid is None else valid}
+        record |= {"bits": bits_per_dimension(score, self._variables), "rate": rate, "seconds": self._seconds}
         self.history.records.append(record)
         if score > self._best_score:
             self._best_score, self._best_step, self._best = score, self._step, _copy(self.model)
         elif self.settings.patience is not None and self._step - self._best_step >= self.settings.patience:
             self.history.stopped = f"no improvement in {self._step - self._best_step} steps"
-        for callback in self.settings.callbacks:
-            callback(record)
 
     def _checkpoint(self) -> None:
-        if self.settings.out is None or not self.settings.writes:
+        # From the middle of a step no training could go on as if nothing had happened.
+        if self.settings.out is None or not self.settings.writes or not self._whole:
             return
         # An interruption is not the end: the training can be continued.
         stopped = "" if self.history.stopped in ("interrupted", "all steps done") else self.history.stopped
@@ -152,10 +169,12 @@ class Loop:
             return
         state = found.state
         if state["identity"] != self._identity:
-            changed = [k for k, v in self._identity.items() if state["identity"].get(k) != v]
+            here, there = self._identity, state["identity"]
+            changed = [k for k in here | there if k not in here or k not in there or here[k] != there[k]]
             raise ArgumentError(
-                "resume", "the settings that the checkpoint was made with", f"other values of {', '.join(changed)}"
-            )
+                "resume", "the settings that the checkpoint was made with", f"other values of {', '.join(changed)}",
+                "use another folder to start anew",
+            )  # fmt: skip
         restore(found, self.model, self.optimizer)
         self._best = found.part("best.")
         self._step, self._best_step, self._best_score = state["step"], state["best_step"], state["best_score"]
@@ -167,12 +186,46 @@ class Loop:
 
 def mean_log_prob(qpc: QPC, data: Any) -> float:
     """The mean log-likelihood of a table, a part at a time."""
-    rows = as_rows("data", data)
+    rows = as_rows("data", data, len(qpc.variables))
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(rows), _ROWS):
             total += float(qpc.log_prob(rows_of(rows, slice(start, start + _ROWS))).double().sum())
     return total / len(rows)
+
+
+def check_count(argument: str, value: object) -> None:
+    """Raise ``ArgumentError`` unless the value is a positive whole number."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ArgumentError(argument, "a positive whole number", value)
+
+
+def check_finite(value: Tensor, qpc: QPC, step: int) -> None:
+    """Stop when the likelihood is not a number, and say where that arose."""
+    if bool(torch.isfinite(value.detach())):
+        return
+    parts = {
+        "sum weights": qpc.parameters.weights,
+        "inputs": qpc.parameters.inputs,
+        "mixtures": qpc.parameters.mixtures,
+    }
+    broken = [name for name, tensors in parts.items() if any(not bool(t.isfinite().all()) for t in tensors)]
+    where = (
+        f"not finite: {', '.join(broken)}" if broken else "the parameters are finite, but a row has probability zero"
+    )
+    raise ArgumentError(
+        "train",
+        "a finite log-likelihood",
+        f"{float(value.detach())} at step {step} ({where})",
+        "use smaller steps (schedule=pc.Cosine(1e-3, 1e-5)) or clip=1.0, and check the data for extreme values",
+    )
+
+
+def identity_of(model: PIC | HCLT) -> str:
+    """A short text that is the same for models of one structure, with the same families and kinds of parameters."""
+    parameters = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
+    parts = (type(model).__name__, model.structure, model.families, model.product, parameters)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:

@@ -75,9 +75,9 @@ def _bar(stream: TextIO) -> Bar:
     from rich.progress import Progress as Bar
 
     columns = (
-        *(SpinnerColumn(), MofNCompleteColumn(), TextColumn("steps"), BarColumn()),
-        *(TextColumn("{task.fields[bits]} bits per dimension"), TimeElapsedColumn(), TextColumn("{task.fields[left]} left")),
-    )  # fmt: skip
+        *(SpinnerColumn(), MofNCompleteColumn(), TextColumn("steps"), BarColumn(), TimeElapsedColumn()),
+        *(TextColumn("{task.fields[bits]} bits per dimension"), TextColumn("{task.fields[left]} left")),
+    )
     return Bar(*columns, console=Console(file=stream))
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from picirc.inputs import Family
-from picirc.qpc.descend import descend, maximiser, project, sampler
-from picirc.qpc.evidence import Modes, Points
+from picirc.qpc.descend import Maximiser, Sampler, descend, project
+from picirc.qpc.evidence import Modes, Points, chunks
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.maximum import max_up
 from picirc.qpc.program import Parameters, Trace
@@ -26,11 +26,14 @@ def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generat
     """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
     parameters = parameters.detach()
 
+    sampler = Sampler(generator)
+
     def outcome(family: Family, params: Tensor, row: Tensor, state: Tensor) -> Tensor:
         table = family.table(params)
         if table is None:
             return family.sample(params[row, state], generator)
-        return _invert(table.exp().cumsum(-1), row, state, generator)
+        drawn = sampler.look_up(table.exp().flatten(0, 1), row * params.shape[1] + state)
+        return drawn.to(params.dtype)
 
     drawn = []
     for where, part in engine.parts(points):
@@ -40,7 +43,7 @@ def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generat
         columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
         blocks = []
         for some in columns.split(_at_once(engine)):
-            states = descend(engine.program, trace, parameters, some, sampler(generator))
+            states = descend(engine.program, trace, parameters, some, sampler)
             blocks.append(_complete(engine, parameters, part, some, states, outcome))
         drawn.append(torch.cat(blocks).view(n, part.batch, -1))
         trace.lease.release()
@@ -64,7 +67,7 @@ def most_probable(engine: Engine, parameters: Parameters, points: Points) -> Ten
         candidates, scores = [], []
         for logarithmic in (True, False):
             trace = _max_trace(engine, parameters, part) if logarithmic else engine.up(part, parameters, keep=False)
-            states = descend(engine.program, trace, parameters, columns, maximiser(logarithmic))
+            states = descend(engine.program, trace, parameters, columns, Maximiser(logarithmic))
             trace.lease.release()
             values = _complete(engine, parameters, part, columns, states, outcome)
             candidates.append(values)
@@ -91,21 +94,6 @@ def _at_once(engine: Engine) -> int:
     return max(1, _CHOICES // widest)
 
 
-def _invert(cumulative: Tensor, row: Tensor, state: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw from the tables ``(fold or 1, states, C)`` by bisection; no row of them is copied."""
-    states, values = cumulative.shape[1:]
-    base = (row * states + state) * values
-    flat = cumulative.flatten()
-    u = torch.rand(len(base), generator=generator, dtype=flat.dtype, device=flat.device) * flat[base + values - 1]
-    low, high = torch.zeros_like(base), torch.full_like(base, values - 1)
-    for _ in range(max(1, values - 1).bit_length()):
-        middle = (low + high) // 2
-        above = flat[base + middle] > u  # the first entry above u is not after the middle
-        high = torch.where(above, middle, high)
-        low = torch.where(above, low, torch.minimum(middle + 1, high))
-    return low.to(cumulative.dtype)
-
-
 def _complete(
     engine: Engine,
     parameters: Parameters,
@@ -122,7 +110,10 @@ def _complete(
         if group.axes is not None:
             state = project(state, group.axes, engine.program.shapes[group.pool])
         column = engine.program.index(group.columns, values.device)
-        slot, sample = ((state >= 0) & values.T[column].isnan()).nonzero(as_tuple=True)
-        row = slot if params.shape[0] > 1 else torch.zeros_like(slot)
-        values[sample, column[slot]] = outcome(group.family, params, row, state[slot, sample])
+        wanted = (state >= 0) & values.T[column].isnan()
+        for part in chunks(params) if len(params) > 1 else [slice(None)]:
+            slot, sample = wanted[part].nonzero(as_tuple=True)
+            row = slot if len(params) > 1 else torch.zeros_like(slot)
+            found = outcome(group.family, params[part], row, state[part][slot, sample])
+            values[sample, column[part][slot]] = found
     return values

@@ -6,8 +6,9 @@ one of the integrated states is chosen; at a mixture one of the parts. What is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,37 +17,65 @@ from picirc.qpc.program import Parameters, Program, Trace
 from picirc.qpc.steps import MixStep, PassStep, Send, SumStep
 
 
+class Chooser(Protocol):
+    """How a choice is made."""
+
+    @property
+    def logarithmic(self) -> bool:
+        """Whether scores are logarithms (after ``max_up``), or probabilities up to a factor (after ``up``)."""
+
+    def pick(self, scores: Tensor) -> Tensor:
+        """One choice for every row of scores: ``(n, choices)`` to ``(n,)``."""
+
+    def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
+        """``pick(tables[rows])``, where rows ``(n,)`` are many and the tables ``(m, choices)`` few."""
+
+
 @dataclass(frozen=True)
-class Chooser:
-    """How a choice is made.
+class Sampler:
+    """Draw in proportion to the scores, by inverting their cumulative sums."""
 
-    Attributes:
-        pick: Chooses from unnormalised log-probabilities or probabilities ``(n, choices)``.
-        logarithmic: Whether the rows of sum steps hold logarithms (after ``max_up``), or scaled values (after ``up``).
-    """
-
-    pick: Callable[[Tensor], Tensor]
+    generator: torch.Generator
     logarithmic: bool = False
 
-
-def sampler(generator: torch.Generator | None) -> Chooser:
-    """Draw in proportion, by inverting the cumulative sum."""
-
-    def pick(scores: Tensor) -> Tensor:
+    def pick(self, scores: Tensor) -> Tensor:
+        """Draw for every row by a search in its own cumulative sum."""
         total = scores.cumsum(-1)
-        shape = (len(scores), 1)
-        u = torch.rand(shape, generator=generator, dtype=scores.dtype, device=scores.device) * total[:, -1:]
-        # The first entry above u; rounding may leave none, then the last positive one is taken.
-        chosen = (total <= u).sum(-1, keepdim=True)
-        last = total.shape[-1] - 1 - (scores > 0).flip(-1).to(torch.uint8).argmax(-1, keepdim=True)
-        return torch.minimum(chosen, last).squeeze(-1)
+        u = self._uniform(total[:, -1])
+        return torch.searchsorted(total, u.unsqueeze(1), right=True).squeeze(1).clamp_(max=scores.shape[1] - 1)
 
-    return Chooser(pick)
+    def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
+        """Draw by bisection; no row of the tables is copied."""
+        choices = tables.shape[1]
+        flat, base = tables.cumsum(-1).flatten(), rows * choices
+        u = self._uniform(flat[base + (choices - 1)])
+        low, high = torch.zeros_like(base), torch.full_like(base, choices - 1)
+        for _ in range((choices - 1).bit_length()):
+            middle = (low + high) // 2
+            above = flat[base + middle] > u  # the first entry above u is not after the middle
+            high = torch.where(above, middle, high)
+            low = torch.where(above, low, torch.minimum(middle + 1, high))
+        return low
+
+    def _uniform(self, total: Tensor) -> Tensor:
+        """Uniform between zero and the totals, below them also after rounding: so never a choice without a score."""
+        u = torch.rand(total.shape, generator=self.generator, dtype=total.dtype, device=total.device)
+        return u * (1 - 4 * torch.finfo(total.dtype).eps) * total
 
 
-def maximiser(logarithmic: bool) -> Chooser:
-    """Take the best."""
-    return Chooser(lambda scores: scores.argmax(-1), logarithmic)
+@dataclass(frozen=True)
+class Maximiser:
+    """Take the choice with the highest score."""
+
+    logarithmic: bool
+
+    def pick(self, scores: Tensor) -> Tensor:
+        """The best of every row."""
+        return scores.argmax(-1)
+
+    def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
+        """The best of every table, once."""
+        return tables.argmax(-1)[rows]
 
 
 def descend(program: Program, trace: Trace, parameters: Parameters, columns: Tensor, chooser: Chooser) -> list[Tensor]:
@@ -140,19 +169,29 @@ def _choose_sum(
     at_r, rest = active % r, torch.div(active, r, rounding_mode="floor")
     at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
     row = torch.arange(fold, device=columns.device).unsqueeze(1)
+    # The row of the weights, among those of this step, that leads to each result.
+    number = ((row * step.edges + edge) * g + at_g) * o + at_o
     block = parameters.weights[step.block]
-    number = step.first + row * step.edges + edge
-    weights = block.reshape(-1, z).index_select(0, ((number * g + at_g) * o + at_o).flatten())
+    weights = block[step.first : step.first + _count(step)].reshape(-1, z)
     cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
-    if g == r == 1:
-        # Copying rows of a transposed view is faster than gathering single numbers.
-        values = cells.view(fold, z, -1).transpose(1, 2).index_select(1, columns).reshape(-1, z)
+    if r == 1 and cells.shape[-1] == 1:
+        # One data point for all samples: the scores are the same few tables for all of them.
+        scores = _combined(weights.view(fold, step.edges, g, o, z), cells.view(fold, 1, g, 1, z), chooser)
+        chosen = chooser.look_up(scores.reshape(-1, z), number.flatten())
     else:
-        values = cells[row, at_g, :, at_r, columns.unsqueeze(0)].reshape(-1, z)
-    scores = weights.log().add_(values) if chooser.logarithmic else weights.mul_(values)
-    chosen = chooser.pick(scores).view(fold, samples)
+        if g == r == 1:
+            # Copying rows of a transposed view is faster than gathering single numbers.
+            values = cells.view(fold, z, -1).transpose(1, 2).index_select(1, columns).reshape(-1, z)
+        else:
+            values = cells[row, at_g, :, at_r, columns.unsqueeze(0)].reshape(-1, z)
+        chosen = chooser.pick(_combined(weights.index_select(0, number.flatten()), values, chooser))
+    chosen = chosen.view(fold, samples)
     state = (at_g * z + chosen) * r + at_r
     states[step.pool][step.start : step.stop] = torch.where(outcome < 0, outcome, state)
+
+
+def _combined(weights: Tensor, values: Tensor, chooser: Chooser) -> Tensor:
+    return weights.log() + values if chooser.logarithmic else weights * values
 
 
 def _choose_mix(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.inputs import Family
+from picirc.inputs import Family, group_columns
 from picirc.inputs.finite import count_values
 
 # Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
@@ -251,9 +251,19 @@ def as_points(
     missing = _missing(values, mask)
     if mask is not None and missing is not None:
         values = values.masked_fill(missing, torch.nan)
-    for family, name, column in zip(families, names, values, strict=True):
-        family.check(column, name)
+    check_values(values, families, names)
     return Points(values, missing)
+
+
+def check_values(values: Tensor, families: Sequence[Family], names: Sequence[str]) -> None:
+    """Check values ``(variables, batch)`` against their families, all of one family at once."""
+    for family, columns in group_columns(families):
+        try:
+            family.check(values[columns].flatten(), names[columns[0]])
+        except ArgumentError:
+            for column in columns:  # which one it was
+                family.check(values[column], names[column])
+            raise
 
 
 def _missing(values: Tensor, mask: Tensor | None) -> Tensor | None:
