@@ -1,8 +1,9 @@
 # Two commands are all a newcomer needs: `make demo` and `make test`.
 PYTHON ?= python3
 BIN := .venv/bin
+PEERS := .venv-peers/bin
 
-.PHONY: demo test check format sanity clean
+.PHONY: demo test check format sanity bench bench-peers clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -23,10 +24,24 @@ format: .venv/ready
 sanity: .venv/ready
 	$(BIN)/python experiments/sanity_check/run.py
 
+# Time and memory against the bare matrix products; a quarter of an hour, or a minute with ARGS=--quick.
+bench: .venv/ready
+	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+# The same circuits in other libraries, which live in an environment of their own; half an hour.
+bench-peers: .venv-peers/ready
+	$(PEERS)/python -m pytest tests/peers
+	$(PEERS)/python benchmarks/peers.py $(ARGS)
+
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
 	touch $@
 
+.venv-peers/ready: pyproject.toml constraints.txt benchmarks/peers-requirements.txt
+	test -x $(PEERS)/python || $(PYTHON) -m venv .venv-peers
+	$(PEERS)/python -m pip install --quiet -c constraints.txt -r benchmarks/peers-requirements.txt -e .
+	touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache dist build
+	rm -rf .venv .venv-peers .pytest_cache .mypy_cache .ruff_cache dist build

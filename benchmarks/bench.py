@@ -62,8 +62,8 @@ def _options() -> argparse.Namespace:
 
 def table(records: Records) -> list[str]:
     """One line a case; of two figures the first is under the default allocator, the second under the tuned one."""
-    head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>11} {'to':<6} {'target':<24}"
-    head += f" {'ms':>17} {'peak MiB':>11} {'in arrays':>11}"
+    head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>13} {'to':<6} {'target':<24}"
+    head += f" {'ms':>17} {'peak MiB':>15} {'in arrays':>13}"
     return [head, "-" * len(head), *map(_line, pairs(records))]
 
 
@@ -72,11 +72,11 @@ def _line(pair: tuple[Record, ...]) -> str:
     start = f"{one['states']:>4} {one['batch']:>4}  {one['case']:<20}"
     times = side_by_side(pair, lambda r: f"{1e3 * r['seconds']:.2f}", 8)
     if "ratio" not in one:
-        rates = side_by_side(pair, lambda r: f"{r['gflop_per_second']:.0f}", 5)
-        return f"{start} {'':>11} {'':<6} {'':<24} {times} {rates} GFLOP/s"
-    ratios = side_by_side(pair, lambda r: f"{r['ratio']:.2f}", 5)
-    peaks = side_by_side(pair, lambda r: f"{r['peak_bytes'] / 2**20:.0f}", 5)
-    arrays = side_by_side(pair, lambda r: f"{r['peak_bytes'] / r['array_bytes']:.1f}", 5)
+        rates = side_by_side(pair, lambda r: f"{r['gflop_per_second']:.0f}", 7)
+        return f"{start} {'':>13} {'':<6} {'':<24} {times} {rates} GFLOP/s"
+    ratios = side_by_side(pair, lambda r: f"{r['ratio']:.2f}", 6)
+    peaks = side_by_side(pair, lambda r: f"{r['peak_bytes'] / 2**20:.1f}", 7)
+    arrays = side_by_side(pair, lambda r: f"{r['peak_bytes'] / r['array_bytes']:.1f}", 6)
     return f"{start} {ratios} {one['against']:<6} {_target(one):<24} {times} {peaks} {arrays}"
 
 

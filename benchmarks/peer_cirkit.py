@@ -1,4 +1,4 @@
-"""The same circuit in cirkit and in picirc, with the same parameters: cirkit builds it and picirc takes its numbers."""
+"""The same circuit in cirkit and in picirc: cirkit builds it and picirc takes its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same hidden Chow–Liu tree in SPFlow and in picirc, with the same parameters: SPFlow takes the numbers of picirc."""
+"""The same hidden Chow–Liu tree in SPFlow and in picirc: SPFlow takes the numbers of picirc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the numbers of a circuit lie in the tensors of a model, so that they can be given to another library or taken."""
+"""Where the numbers of a circuit lie in the tensors of a model, to exchange them with other libraries."""
 
 from __future__ import annotations
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from oracles import normal_log_prob, observed_normal, static_log_prob
 from torch import Tensor
 
 import picirc as pc
+from oracles import normal_log_prob, observed_normal, static_log_prob
 from picirc.compile.static import place, rules_of
 from picirc.quadrature import Grid, Rule
 
@@ -235,9 +235,7 @@ def bounded_input() -> pc.BayesNet:
         return 1.5 * torch.cos(x - z) - math.log(2 * math.pi * float(np.i0(1.5)))
 
     angle = pc.Density(log_density, ["z1"], domain=(-math.pi, math.pi))
-    return network(
-        {"z1": LG(), "z2": LG({"z1": 0.7}, std=0.8)}, {"x1": angle, "x2": LG({"z2": 0.9}, std=0.8)}
-    )
+    return network({"z1": LG(), "z2": LG({"z1": 0.7}, std=0.8)}, {"x1": angle, "x2": LG({"z2": 0.9}, std=0.8)})
 
 
 def sums() -> pc.Circuit:

@@ -87,8 +87,10 @@ def input_log_prob(function: object, x: Array, *parents: Array) -> Array:
             return stats.poisson.logpmf(x, np.exp(raw))
         case pc.Categorical():
             logs = special.log_softmax(raw, axis=-1)
-            return np.take_along_axis(logs, x.astype(int)[:, None], -1)[..., 0] if logs.ndim == 2 else (
-                np.stack([logs[..., 0, int(value)] for value in x], -1)
+            return (
+                np.take_along_axis(logs, x.astype(int)[:, None], -1)[..., 0]
+                if logs.ndim == 2
+                else (np.stack([logs[..., 0, int(value)] for value in x], -1))
             )
     raise AssertionError(function.family)
 
@@ -195,9 +197,7 @@ def posterior(circuit: pc.Circuit, grids: Mapping[str, Grid], x: Array, latent: 
     return result / result.sum(-1, keepdims=True)
 
 
-def dense_log_prob(
-    net: pc.BayesNet, x: Array, ranges: Mapping[str, tuple[float, float]], points: int = 401
-) -> Array:
+def dense_log_prob(net: pc.BayesNet, x: Array, ranges: Mapping[str, tuple[float, float]], points: int = 401) -> Array:
     """Log-likelihood of a network: Simpson's rule by scipy for the whole joint density on a dense grid."""
     names = list(net.latents)
     lines = [np.linspace(*ranges[name], points) for name in names]
@@ -220,7 +220,9 @@ def enumerate_values(sizes: Sequence[int]) -> torch.Tensor:
     return torch.tensor(list(itertools.product(*map(range, sizes))), dtype=torch.float64)
 
 
-def integrate_out(log_prob: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, column: int, reach: float) -> Array:
+def integrate_out(
+    log_prob: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, column: int, reach: float
+) -> Array:
     """``log ∫ p(x) dx_column`` of every row, on a dense grid over ±reach."""
     points, weights = np.polynomial.legendre.leggauss(400)
     rows = x.repeat_interleave(len(points), 0)

@@ -6,8 +6,8 @@ The checks read the import statements with `ast` and run nothing. What counts as
 - An import under ``if TYPE_CHECKING:`` does not count, neither for the direction nor for torch, because it
   never runs. In return its names are for annotations only: any other use would be a NameError, and is
   reported here.
-- Of a dotted name the module itself counts and not the packages around it: the top package imports
-  everything, so by the strict reading of Python nothing would be free of torch.
+- Of a dotted name the module itself counts and not the packages around it. The top package stands for
+  everything that it offers, though it imports each name only when it is used; its version is nobody's.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 
+import picirc
+
 PACKAGE = "picirc"
 SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 # A module may import from those before it and from inside its own package.
 ORDER = (
     *("errors", "structure", "symbolic", "quadrature", "functions", "inputs", "exact", "qpc", "compile"),
-    *("pic", "learning", "data", "io", "estimators", "cli"),
+    *("circuit", "pic", "learning", "data", "io", "estimators", "cli", "__main__"),
 )
 TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan")
 MOST_LINES_OF_A_FILE = 400
@@ -115,7 +117,7 @@ def wrong_directions(modules: dict[str, Module]) -> Iterator[str]:
             continue
         for item in imports(module, modules):
             name = inside(item.target)
-            if name is None or item.guarded:
+            if name is None or item.guarded or (name, item.name) == ("", "__version__"):
                 continue
             if name.split(".")[0] not in ORDER[: ORDER.index(module.part) + 1]:
                 yield f"{module.place(item.line)}: {item.target} does not come before {module.part}"
@@ -150,9 +152,7 @@ def misused_types(modules: dict[str, Module]) -> Iterator[str]:
     """Names imported for type checking only and used outside annotations."""
     for module in modules.values():
         found = list(imports(module, modules))
-        types = {item.name for item in found if item.guarded} - {
-            item.name for item in found if not item.guarded
-        }
+        types = {item.name for item in found if item.guarded} - {item.name for item in found if not item.guarded}
         for name in running_names(module.tree):
             if name.id in types:
                 yield f"{module.place(name.lineno)}: {name.id} is imported for type checking only but used"
@@ -226,6 +226,8 @@ def test_a_good_tree_passes_every_check(tree):
         qpc__in__layers="import torch\nfrom picirc.structure.dag import x\nimport picirc.errors\n",
         compile__in__plan="from picirc import structure\nfrom picirc.structure import dag\n",
         compile__in__static="import torch\nfrom picirc.compile.plan import Plan\nfrom .plan import Plan\n",
+        cli="from picirc import __version__\n",
+        __main__="from picirc.cli import main\n",
         __init__="from picirc.cli import main\nfrom picirc.errors import ArgumentError\n",
     )
     for check in (wrong_directions, unlisted, torch_imports, misused_types, oversized):
@@ -255,9 +257,7 @@ def test_an_import_against_the_direction_is_found(tree, statement):
 
 
 def test_relative_imports_of_a_package_start_at_the_package(tree):
-    modules = tree(
-        qpc__in__layers="", qpc__in____init__="from .layers import up\nfrom ..compile import plan\n"
-    )
+    modules = tree(qpc__in__layers="", qpc__in____init__="from .layers import up\nfrom ..compile import plan\n")
     assert list(wrong_directions(modules)) == ["qpc:2: picirc.compile does not come before qpc"]
 
 
@@ -267,9 +267,7 @@ def test_a_module_outside_the_list_is_found(tree):
     assert len(list(wrong_directions(modules))) == 1
 
 
-@pytest.mark.parametrize(
-    "free", ["structure__in__dag", "symbolic__in__build", "quadrature", "compile__in__plan"]
-)
+@pytest.mark.parametrize("free", ["structure__in__dag", "symbolic__in__build", "quadrature", "compile__in__plan"])
 @pytest.mark.parametrize(
     "statement",
     ["import torch", "import torch.nn as nn", "from torch import nn", "from torch.nn import Module"],
@@ -287,9 +285,7 @@ def test_torch_is_found_behind_other_modules(tree):
         functions__in__table="def f():\n    import torch",
         functions__in____init__="from picirc.functions.table import Table",
     )
-    assert list(torch_imports(modules)) == [
-        "functions.table:2: compile.plan → functions → functions.table → torch"
-    ]
+    assert list(torch_imports(modules)) == ["functions.table:2: compile.plan → functions → functions.table → torch"]
 
 
 def test_a_name_that_begins_with_torch_is_not_torch(tree):
@@ -300,9 +296,7 @@ def test_a_name_that_begins_with_torch_is_not_torch(tree):
 @pytest.mark.parametrize("guard", ["from typing import TYPE_CHECKING\nif ", "import typing\nif typing."])
 def test_an_import_for_type_checking_serves_annotations_only(tree, guard):
     head = f"{guard}TYPE_CHECKING:\n    import torch\n    from picirc.qpc import QPC\n"
-    modules = tree(
-        symbolic__in__build=head + "def f(x: torch.Tensor) -> QPC:\n    y: QPC = x\n    return y\n"
-    )
+    modules = tree(symbolic__in__build=head + "def f(x: torch.Tensor) -> QPC:\n    y: QPC = x\n    return y\n")
     for check in (wrong_directions, torch_imports, misused_types):
         assert list(check(modules)) == []
     modules = tree(symbolic__in__build=head + "def f(x):\n    return isinstance(x, QPC)\n")
@@ -319,3 +313,18 @@ def test_long_files_and_functions_are_found(tree):
     assert "f has 61 lines" in line
     (line,) = list(oversized(tree(errors="x = 1\n" * 401)))
     assert "more than 400 lines" in line
+
+
+def test_the_top_package_offers_at_run_time_what_type_checkers_see(source):
+    seen = {item.name: item.target for item in imports(source[""], source) if item.guarded}
+    modules = {name: target for name, target in seen.items() if target == f"{PACKAGE}.{name}"}
+    assert {name: f"{PACKAGE}.{home}" for name, home in picirc._HOME.items()} == {
+        name: target for name, target in seen.items() if name not in modules
+    }
+    assert set(picirc._MODULES) == set(modules)
+    assert picirc.__all__ == sorted(seen)
+    for name in picirc.__all__:
+        assert getattr(picirc, name) is not None
+        assert name in dir(picirc)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = picirc.nonsense

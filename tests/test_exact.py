@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, network, paper_ltm
-from oracles import joint_normal, normal_log_prob, observed_normal
 
 import picirc as pc
+from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, network, paper_ltm
+from oracles import joint_normal, normal_log_prob, observed_normal
 from picirc.errors import ArgumentError, IntractableError, StructureError
 
 TOLERANCE = 1e-10
@@ -92,11 +92,22 @@ def test_the_papers_formulas_in_their_corrected_form():
 
 def test_a_latent_can_be_observed_almost_exactly():
     """Small noise next to large: the precisions differ by ten orders of magnitude."""
-    net = network({"z1": LG(std=3.0), "z2": LG({"z1": 2.0}, std=1e-3)}, {"x1": LG({"z2": 1.0}, std=1e-4), "x2": LG({"z1": 1.0})})
+    net = network(
+        {"z1": LG(std=3.0), "z2": LG({"z1": 2.0}, std=1e-3)}, {"x1": LG({"z2": 1.0}, std=1e-4), "x2": LG({"z1": 1.0})}
+    )
     mean, cov = observed_normal(net)
     exact = pc.from_bayesnet(net).exact()
     np.testing.assert_allclose(exact.covariance, cov, rtol=1e-5)
     np.testing.assert_allclose(exact.mean, mean, atol=1e-5)
+
+
+def test_large_offsets():
+    """Constants of the quadratic forms cancel to all but a few digits; the result does not suffer."""
+    net = network({"z": LG(bias=1e6, std=0.5)}, {"x": LG({"z": 1.0}, std=0.1), "y": LG({"z": -2.0}, bias=3e6)})
+    mean, cov = observed_normal(net)
+    exact = pc.from_bayesnet(net).exact()
+    np.testing.assert_allclose(exact.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(exact.covariance, cov, rtol=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(3))

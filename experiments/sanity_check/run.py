@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+import figures
 import numpy as np
-import report
 import torch
 
 import picirc as pc
@@ -62,6 +63,7 @@ class Study:
 
     xs: Sequence[float]
     evaluate: Callable[[Callable[[float], Problem], float], dict[str, float]]
+    models: float = math.inf  # at most so many, where fewer are enough
 
     def run(self, make: Callable[[float], Problem]) -> dict[str, list[float]]:
         """All series of one model; ``make`` gives the model for a range of coefficients."""
@@ -93,8 +95,8 @@ def by_sigmas(make: Callable[[float], Problem], sigmas: float) -> dict[str, floa
 
 STUDIES = {
     "points": Study((4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256), by_points),
-    "coefficients": Study((0.5, 1, 1.5, 2, 3, 4, 8), by_coefficients),
-    "sigmas": Study((3, 4, 5, 6, 7, 8), by_sigmas),
+    "coefficients": Study((0.5, 1, 1.5, 2, 2.5, 3, 4), by_coefficients),
+    "sigmas": Study((3, 4, 5, 6, 7, 8), by_sigmas, models=10),
 }
 
 
@@ -122,7 +124,7 @@ def make_problem(seed: int, model: int, samples: int, largest: float) -> Problem
     return Problem(circuit, x, exact.log_prob(x))
 
 
-def run_model(name: str, model: int, seed: int, samples: int) -> dict[str, object]:
+def run_model(name: str, model: int, seed: int, samples: int) -> dict[str, Any]:
     """One line of the results; numbers that JSON does not know (infinity) become null."""
     start = time.perf_counter()
     made: dict[float, Problem] = {}
@@ -138,11 +140,12 @@ def run_model(name: str, model: int, seed: int, samples: int) -> dict[str, objec
     return {"study": name, "model": model, "mse": mse, "seconds": round(time.perf_counter() - start, 2)}
 
 
-def nested_sizes(seed: int, models: int) -> dict[str, list[float]]:
-    """The largest tensor that nested quadrature of each model would need for one data point, in numbers."""
+def nested_sizes(seed: int, models: int) -> dict[str, str]:
+    """The largest tensor that nested quadrature would need for one data point: smallest and largest model."""
     rngs = [np.random.default_rng([seed, model]) for model in range(models)]
     circuits = [pc.from_bayesnet(random_network(rng, RANGE)) for rng in rngs]
-    return {f"N = {n}": [c.cost(pc.gauss_hermite(n), nested=True).largest for c in circuits] for n in (4, 8, 16, 64)}
+    sizes = {n: [c.cost(pc.gauss_hermite(n), nested=True).largest for c in circuits] for n in (4, 8, 16, 64)}
+    return {f"N = {n}": f"{min(found):.2g} to {max(found):.2g} numbers" for n, found in sizes.items()}
 
 
 def configuration(args: argparse.Namespace) -> dict[str, object]:
@@ -159,50 +162,53 @@ def configuration(args: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def describe(args: argparse.Namespace) -> dict[str, object]:
-    """How the run was made."""
+def revision() -> str:
+    """The commit of the code."""
     git = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    found = subprocess.run(git, capture_output=True, text=True, check=False)
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+
+
+def describe(args: argparse.Namespace, lines: Sequence[Mapping[str, Any]]) -> dict[str, object]:
+    """How the results were made."""
     return {
         "command": f"python experiments/sanity_check/run.py --models {args.models} --samples {args.samples} "
         f"--seed {args.seed} --threads {args.threads}",
         "configuration": configuration(args),
-        "revision": found.stdout.strip() or "unknown",
+        "revisions": sorted({line["revision"] for line in lines}),
+        "versions": {"picirc": pc.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "date": date.today().isoformat(),
-        "versions": {
-            "picirc": pc.__version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "seconds": round(sum(line["seconds"] for line in lines), 1),
     }
 
 
-def read_lines(path: Path) -> list[dict[str, object]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
     """The results so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def check_configuration(out: Path, args: argparse.Namespace) -> None:
+def check_configuration(args: argparse.Namespace) -> None:
     """Refuse to mix results of two configurations."""
-    described = out / "run.json"
+    described = args.out / "run.json"
     if described.exists():
         old = json.loads(described.read_text())["configuration"]
         if old != configuration(args):
-            raise SystemExit(f"{out} holds results of another configuration; choose another --out or remove it")
-    described.write_text(json.dumps(describe(args), indent=2) + "\n")
+            raise SystemExit(f"{args.out} holds results of another configuration; remove it or choose another --out")
+    else:
+        described.write_text(json.dumps(describe(args, []), indent=2) + "\n")
 
 
 def run_all(args: argparse.Namespace, path: Path) -> bool:
     """Add the lines that are missing until the time is over; whether all are there."""
     deadline = time.monotonic() + 60 * args.minutes
+    commit = revision()  # of the code in memory, whatever happens to the files meanwhile
     done = {(line["study"], line["model"]) for line in read_lines(path)}
     for model in range(args.models):
         for name in STUDIES:
-            if (name, model) in done:
+            if (name, model) in done or model >= STUDIES[name].models:
                 continue
             if time.monotonic() > deadline:
                 return False
-            line = run_model(name, model, args.seed, args.samples)
+            line = run_model(name, model, args.seed, args.samples) | {"revision": commit}
             with path.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             print(f"model {model + 1:3d} of {args.models}  {name:13s} {line['seconds']:6.1f} s", flush=True)
@@ -224,20 +230,16 @@ def main() -> None:
     # to take them as zero changes no digit of the results.
     torch.set_flush_denormal(True)
     args.out.mkdir(parents=True, exist_ok=True)
-    check_configuration(args.out, args)
+    check_configuration(args)
     path = args.out / "results.jsonl"
     if not run_all(args, path):
         print("stopped after the time given; run again to go on")
         return
     lines = [line for line in read_lines(path) if line["model"] < args.models]
-    about = describe(args) | {
-        "threads": args.threads,
-        "seconds": round(sum(line["seconds"] for line in lines), 1),
-        "nested": nested_sizes(args.seed, args.models),
-    }
+    about = describe(args, lines) | {"nested": nested_sizes(args.seed, args.models)}
     (args.out / "run.json").write_text(json.dumps(about, indent=2) + "\n")
-    report.write(lines, {name: study.xs for name, study in STUDIES.items()}, args.out)
-    print(f"{about['seconds'] / 60:.0f} minutes of computation; table and figures in {args.out}")
+    figures.write(lines, {name: study.xs for name, study in STUDIES.items()}, args.out)
+    print(f"{about['seconds']:.0f} seconds of computation; table and figures in {args.out}")
 
 
 if __name__ == "__main__":

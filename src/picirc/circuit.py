@@ -74,6 +74,8 @@ class Circuit(SymbolicCircuit):
         """
         if (tol is None) != (on is None):
             raise ArgumentError("tol, on", "both or neither", "one of them", "integrate(tol=1e-4, on=x)")
+        if not dtype.is_floating_point:
+            raise ArgumentError("dtype", "a floating-point type such as torch.float64", dtype)
         like = torch.zeros((), dtype=dtype, device=device)
         if tol is not None and on is not None:
             return self._integrate_to(tol, on, rule, nested, domain, sigmas, like, limit)

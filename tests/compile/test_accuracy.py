@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, Case, network
-from oracles import dense_log_prob
 from scipy import integrate
 
 import picirc as pc
+from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, Case, network
+from oracles import dense_log_prob
 from picirc.errors import ArgumentError
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -63,7 +63,9 @@ def test_static_quadrature_converges_to_the_closed_form(name):
         torch.testing.assert_close(result, expected, rtol=0, atol=1e-10 if points == 80 else 1e-7)
 
 
-@pytest.mark.parametrize("name", [n for n in LINEAR_GAUSSIAN_NETS if CASES[n].nested and n not in ("lg_chain", "lg_dag")])
+@pytest.mark.parametrize(
+    "name", [n for n in LINEAR_GAUSSIAN_NETS if CASES[n].nested and n not in ("lg_chain", "lg_dag")]
+)
 def test_nested_quadrature_converges_to_the_closed_form(name):
     case, x = CASES[name], CASES[name].data()
     expected = case.circuit.exact().log_prob(x)
@@ -145,7 +147,9 @@ def test_a_tolerance_beyond_reach_is_refused():
     """The interval itself cuts off more than the tolerance."""
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": LG({"z": 1.0}, std=0.5)}))
     x = torch.tensor([[3.0]])
-    with pytest.raises(ArgumentError, match=r"tol: expected a tolerance that 4096 points can reach, got 1e-08 with an error"):
+    with pytest.raises(
+        ArgumentError, match=r"tol: expected a tolerance that 4096 points can reach, got 1e-08 with an error"
+    ):
         circuit.integrate(pc.trapezoidal(9), tol=1e-8, on=x, sigmas=3.0)
 
 
@@ -188,9 +192,7 @@ def test_a_nonlinear_network_agrees_with_adaptive_integration():
         return density
 
     rows = [(0.0, 1.0, 0.4), (1.0, 0.0, 2.0)]
-    expected = [
-        math.log(integrate.dblquad(joint, -5, 5, -7, 7, args=(row,), epsrel=1e-8, epsabs=0)[0]) for row in rows
-    ]
+    expected = [math.log(integrate.dblquad(joint, -5, 5, -7, 7, args=(row,), epsrel=1e-8, epsabs=0)[0]) for row in rows]
     result = pc.from_bayesnet(net).integrate(pc.gauss_legendre(80)).log_prob(torch.tensor(rows))
     np.testing.assert_allclose(result, expected, atol=1e-7)
     adaptive = pc.from_bayesnet(net).log_prob(torch.tensor(rows), tol=1e-9)

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, Case, network
 from scipy.stats import norm
 
 import picirc as pc
+from cases import CASES, LG, Case, network
 from picirc.errors import ArgumentError
 
 NARROW = {name: case for name, case in CASES.items() if not name.startswith("lg_dag")}
@@ -62,7 +62,9 @@ def test_narrow_likelihoods(tol):
 
 def test_a_likelihood_with_edges():
     """A uniform density has no derivative to rely on."""
-    box = pc.Density(lambda x, z: torch.where((x - z).abs() < 0.3, -math.log(0.6), -math.inf), ["z"], domain=(-9.0, 9.0))
+    box = pc.Density(
+        lambda x, z: torch.where((x - z).abs() < 0.3, -math.log(0.6), -math.inf), ["z"], domain=(-9.0, 9.0)
+    )
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": box}))
     x = torch.tensor([[0.2], [-1.7]], dtype=torch.float64)
     expected = np.log((norm.cdf(x + 0.3) - norm.cdf(x - 0.3)) / 0.6)[:, 0]
@@ -72,7 +74,9 @@ def test_a_likelihood_with_edges():
 
 
 def test_a_support_that_the_first_points_miss():
-    box = pc.Density(lambda x, z: torch.where((x - z).abs() < 0.005, math.log(100.0), -math.inf), ["z"], domain=(-9.0, 9.0))
+    box = pc.Density(
+        lambda x, z: torch.where((x - z).abs() < 0.005, math.log(100.0), -math.inf), ["z"], domain=(-9.0, 9.0)
+    )
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": box}))
     x = torch.tensor([[0.3]], dtype=torch.float64)
     expected = np.log((norm.cdf(0.305) - norm.cdf(0.295)) * 100)

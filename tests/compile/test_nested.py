@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, lg_chain, lg_dag, network
-from oracles import nested_log_prob
 
 import picirc as pc
+from cases import CASES, LG, lg_chain, lg_dag, network
+from oracles import nested_log_prob
 from picirc.errors import ArgumentError, SizeError, StructureError
 
 
@@ -69,14 +69,16 @@ def test_it_grows_exponentially_with_depth_and_says_so():
     assert circuit.cost(pc.midpoint(3), nested=True).largest == 3**5
     with pytest.raises(SizeError, match=r"needs 1.07e\+09 numbers .*nested quadrature grows exponentially with depth"):
         circuit.integrate(pc.midpoint(64), nested=True)
-    with pytest.raises(SizeError, match="needs 243 numbers .* the limit is 242"):
+    with pytest.raises(SizeError, match=r"needs 243 numbers .* the limit is 242"):
         circuit.integrate(pc.midpoint(3), nested=True, limit=242)
 
 
 @pytest.mark.parametrize("order", [("z2", "z1", "z3", "z4"), ("z3", "z4", "z1", "z2")])
 def test_parents_may_not_go_before_their_children(order):
     circuit = pc.from_bayesnet(lg_dag(), order)
-    with pytest.raises(StructureError, match=rf"the unit ∫{order[0]} carries p\(.*children before parents: from_bayesnet"):
+    with pytest.raises(
+        StructureError, match=rf"the unit ∫{order[0]} carries p\(.*children before parents: from_bayesnet"
+    ):
         circuit.integrate(pc.gauss_hermite(3), nested=True)
     again = pc.from_bayesnet(lg_dag(), lg_dag().children_first)
     assert again.integrate(pc.gauss_hermite(3), nested=True).log_prob(torch.zeros(1, 4)).isfinite()

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, Case, network
-from oracles import static_log_prob
 
 import picirc as pc
+from cases import CASES, LG, Case, network
+from oracles import static_log_prob
 from picirc.errors import ArgumentError, SizeError
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -51,8 +51,28 @@ def test_a_rule_is_a_rule(rule):
         CASES["lg_tree"].circuit.integrate(rule)
 
 
+def test_a_rule_has_no_negative_weights():
+    rule = pc.Rule("odd", [-0.5, 0.0, 0.5], [1.5, -1.0, 1.5], (-1.0, 1.0), 2.0)
+    with pytest.raises(ArgumentError, match=r"rule: expected weights that are not negative.* got odd"):
+        CASES["lg_tree"].circuit.integrate(rule)
+
+
+def test_a_rule_made_by_hand_works_but_cannot_be_refined():
+    middle = pc.Rule("middle", [-2 / 3, 0.0, 2 / 3], [2 / 3] * 3, (-1.0, 1.0), 2.0)
+    circuit, x = CASES["lg_tree"].circuit, CASES["lg_tree"].data()
+    qpc = circuit.integrate(middle)
+    torch.testing.assert_close(qpc.log_prob(x), circuit.integrate(pc.midpoint(3)).log_prob(x), rtol=0, atol=1e-12)
+    with pytest.raises(ArgumentError, match="rule: expected a rule of a known family, got middle, made by hand"):
+        qpc.error(x)
+
+
+def test_the_type_is_a_floating_point_type():
+    with pytest.raises(ArgumentError, match="dtype: expected a floating-point type"):
+        CASES["lg_tree"].circuit.integrate(pc.midpoint(4), dtype=torch.int64)
+
+
 def test_a_rule_is_needed():
-    with pytest.raises(ArgumentError, match="rule: expected a quadrature rule .* or give tol and on"):
+    with pytest.raises(ArgumentError, match=r"rule: expected a quadrature rule .* or give tol and on"):
         CASES["lg_tree"].circuit.integrate()
 
 
@@ -64,11 +84,11 @@ def test_every_latent_has_a_rule(latents):
 
 
 def test_a_circuit_that_is_too_wide_is_refused_with_the_figure():
-    net = network(
-        {f"z{i}": LG() for i in range(6)}, {"x": LG({f"z{i}": 1.0 for i in range(6)}), "y": LG({"z0": 1.0})}
-    )
+    net = network({f"z{i}": LG() for i in range(6)}, {"x": LG({f"z{i}": 1.0 for i in range(6)}), "y": LG({"z0": 1.0})})
     circuit = pc.from_bayesnet(net)
-    with pytest.raises(SizeError, match=r"p\(x \| .*\) needs 6.87e\+10 numbers \(512 GiB\), the limit is 1.34e\+08; use fewer"):
+    with pytest.raises(
+        SizeError, match=r"p\(x \| .*\) needs 6.87e\+10 numbers \(512 GiB\), the limit is 1.34e\+08; use fewer"
+    ):
         circuit.integrate(pc.trapezoidal(64))
     with pytest.raises(SizeError, match=r"needs 729 numbers .* the limit is 728"):
         circuit.integrate(pc.trapezoidal(3), limit=728)

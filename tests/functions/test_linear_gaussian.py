@@ -48,6 +48,11 @@ def test_numbers_are_finite(argument, value):
         pc.LinearGaussian(**{argument: {"z": value} if argument == "weights" else value})
 
 
+def test_a_gradient_is_not_cut_silently():
+    with pytest.raises(ArgumentError, match="std: expected a plain number, got a tensor that requires a gradient"):
+        pc.LinearGaussian(std=torch.tensor(1.0, requires_grad=True))  # type: ignore[arg-type]
+
+
 def test_weights_have_names():
     with pytest.raises(ArgumentError, match="weights: expected a coefficient for each parent by name"):
         pc.LinearGaussian([("z", 1.0)])  # type: ignore[arg-type]

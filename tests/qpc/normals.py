@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import LINEAR_GAUSSIAN_NETS
 from torch import Tensor
+
+from cases import LINEAR_GAUSSIAN_NETS
 
 each_net = pytest.mark.parametrize("name", LINEAR_GAUSSIAN_NETS)
 

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import pytest
 import torch
-from oracles import enumerate_values
 from torch import Tensor
 
 import picirc as pc
+from oracles import enumerate_values
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
 
 Named = tuple[tuple[str, ...], Tensor]  # latents, and values with an axis for each of them and the batch last

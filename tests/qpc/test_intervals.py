@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from normals import each_net, given
 from scipy import stats
+from tables import COLUMNS, TABLES, Joint, columns_data, conditions, each_of_columns, each_table, evidences, near
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
-from normals import each_net, given
 from oracles import observed_normal
-from tables import COLUMNS, TABLES, Joint, columns_data, conditions, each_of_columns, each_table, evidences, near
 
 
 def inside(joint: Joint, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from normals import each_net, given
+from tables import TABLES, Unfolded, each_table, evidences, near
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
-from normals import each_net, given
 from oracles import joint_normal
-from tables import TABLES, Unfolded, each_table, evidences, near
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, tol: float = 1e-6) -> None:
@@ -140,6 +140,4 @@ def test_in_parts(monkeypatch):
 
 def test_numpy_is_welcome():
     qpc = TABLES["tree"].qpc()
-    assert_close(
-        qpc.latents(np.zeros((2, 5)))["z0"].probabilities, qpc.latents(torch.zeros(2, 5))["z0"].probabilities
-    )
+    assert_close(qpc.latents(np.zeros((2, 5)))["z0"].probabilities, qpc.latents(torch.zeros(2, 5))["z0"].probabilities)

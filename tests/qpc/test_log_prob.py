@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LINEAR_GAUSSIAN_NETS
 from tables import (
     TABLES,
     Joint,
@@ -25,6 +24,7 @@ from tables import (
 from torch.testing import assert_close
 
 import picirc as pc
+from cases import CASES, LINEAR_GAUSSIAN_NETS
 
 
 def log_prob_of(joint: Joint, rows: torch.Tensor) -> torch.Tensor:

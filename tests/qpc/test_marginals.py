@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-from cases import ANGLE, CASES, REAL
 from normals import each_net, given
-from oracles import observed_normal
 from tables import (
     COLUMNS,
     TABLES,
@@ -26,6 +24,8 @@ from torch.distributions import Normal
 from torch.testing import assert_close
 
 import picirc as pc
+from cases import ANGLE, CASES, REAL
+from oracles import observed_normal
 
 
 @each_table

@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
+from tables import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
 from torch import Tensor
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
-from tables import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
 
 
 def greedy(circuit: Unfolded, evidence: Tensor) -> Tensor:
@@ -77,7 +77,9 @@ def test_never_worse_than_max_product(table):
     found = qpc.log_prob(qpc.mpe(evidences(table))).exp()
     for row, evidence in enumerate(evidences(table)):
         matches = joint.matches(evidence)
-        assert float(best[matches].max()) * (1 - 1e-9) <= float(found[row]) <= float(joint.p[matches].max()) * (1 + 1e-9)
+        assert (
+            float(best[matches].max()) * (1 - 1e-9) <= float(found[row]) <= float(joint.p[matches].max()) * (1 + 1e-9)
+        )
 
 
 @each_table

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tables import TABLES, Table, line, near
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES, LG, network
-from tables import TABLES, Table, line, near
 from picirc.inputs import Gaussian, Laplace, Poisson, StudentT
 
-STRUCTURED = ("tree", "several_a_latent", "chain_mixed", "one_variable", "one_state", "quad_tree", "one_region", "three_parts")
+STRUCTURED = (
+    "tree",
+    "several_a_latent",
+    "chain_mixed",
+    "one_variable",
+    "one_state",
+    "quad_tree",
+    "one_region",
+    "three_parts",
+)
 each_structured = pytest.mark.parametrize("name", STRUCTURED)
 
 
@@ -41,7 +50,11 @@ def test_a_circuit_and_itself(name):
 def tree_net(scale: float) -> pc.BayesNet:
     """A linear-Gaussian tree whose numbers depend on the scale."""
     return network(
-        {"z1": LG(bias=0.2 * scale), "z2": LG({"z1": 0.8 * scale}, 0.1, 0.7), "z3": LG({"z1": -1.1}, -0.3, 0.6 * scale)},
+        {
+            "z1": LG(bias=0.2 * scale),
+            "z2": LG({"z1": 0.8 * scale}, 0.1, 0.7),
+            "z3": LG({"z1": -1.1}, -0.3, 0.6 * scale),
+        },
         {
             "x1": LG({"z1": scale}, std=0.8),
             "x2": LG({"z2": 0.7}, 0.4, 0.9 * scale),
@@ -71,7 +84,7 @@ def test_columns_of_other_families(families):
     """By integration in two dimensions."""
     table = Table(pc.chain(2), families, 3)
     p, q = table.qpc(), table.qpc(seed=1, states=2)
-    points, weights = line(5.0, 1201)
+    points, weights = line(5.0, 601)
     second, masses = (points, weights) if not families[1].discrete else (torch.arange(80.0), torch.ones(80))
     left, right = torch.meshgrid(points, second.double(), indexing="ij")
     x = torch.stack([left.flatten(), right.flatten()], 1)
@@ -92,7 +105,9 @@ def test_hundreds_of_variables_do_not_underflow():
 @pytest.mark.parametrize("name", ["quad_graph", "random_regions", "hand_made", "quad_graph_tucker"])
 def test_circuits_that_split_in_several_ways_are_refused(name):
     qpc = TABLES[name].qpc()
-    with pytest.raises(pc.StructureError, match=r"the inner product needs a structured-decomposable circuit, but the pro"):
+    with pytest.raises(
+        pc.StructureError, match=r"the inner product needs a structured-decomposable circuit, but the pro"
+    ):
         pc.inner_product(qpc, qpc)
     with pytest.raises(pc.StructureError, match="differently"):
         pc.l2_divergence(qpc, qpc)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, Case, network
-from oracles import nested_log_prob, posterior, static_log_prob
 from torch import Tensor
 
 import picirc as pc
+from cases import CASES, LG, Case, network
+from oracles import nested_log_prob, posterior, static_log_prob
 from picirc.qpc.evidence import Evidence
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from cases import CASES
 from scipy import stats
 from tables import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
 
 import picirc as pc
+from cases import CASES
 from picirc.qpc import completion
 from picirc.qpc.likelihood import Engine
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import LG, network
 
 import picirc as pc
+from cases import LG, network
 from picirc.errors import ArgumentError
 
 
@@ -80,7 +80,9 @@ def test_an_unknown_parent_is_named(net):
 def test_an_observed_parent_is_named(who):
     net = network({"z": LG()}, {"x": LG({"z": 1.0})})
     getattr(net, who)("w", LG({"x": 1.0}))
-    with pytest.raises(ArgumentError, match=r"'w' to have latent parents only, got the observed parent 'x'.*latent between"):
+    with pytest.raises(
+        ArgumentError, match=r"'w' to have latent parents only, got the observed parent 'x'.*latent between"
+    ):
         net.check()
 
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from cases import CASES, LG, lg_chain, lg_dag, mixed_columns, network
-from oracles import all_orders, dense_log_prob, filtered_log_prob, observed_normal
 
 import picirc as pc
+from cases import CASES, LG, lg_chain, lg_dag, mixed_columns, network
+from oracles import all_orders, dense_log_prob, filtered_log_prob, observed_normal
 from picirc.errors import ArgumentError
 
 

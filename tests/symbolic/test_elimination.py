@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import LG, network
-from oracles import all_orders
 
 import picirc as pc
+from cases import LG, network
+from oracles import all_orders
 from picirc.symbolic.elimination import default_order, widths
 
 
@@ -15,7 +15,9 @@ def random_dag(seed: int, latents: int, density: float) -> pc.BayesNet:
     rng = np.random.default_rng(seed)
     names = [f"z{i}" for i in rng.permutation(latents)]
     chosen = {name: [p for p in names[:i] if rng.random() < density] for i, name in enumerate(names)}
-    observed = {f"x{i}": rng.choice(names, min(latents, int(rng.integers(1, 3))), replace=False) for i in range(latents)}
+    observed = {
+        f"x{i}": rng.choice(names, min(latents, int(rng.integers(1, 3))), replace=False) for i in range(latents)
+    }
     return network(
         {name: LG(dict.fromkeys(chosen[name], 1.0)) for name in sorted(names)},
         {name: LG(dict.fromkeys(map(str, parents), 1.0)) for name, parents in observed.items()},

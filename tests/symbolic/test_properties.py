@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from cases import CASES, LG
 
 import picirc as pc
+from cases import CASES, LG
 from picirc.errors import ArgumentError, StructureError
 
 each_case = pytest.mark.parametrize("name", CASES)
@@ -62,7 +62,10 @@ def test_properties_of_the_cases(name):
 def test_a_sum_over_different_scopes_is_not_smooth():
     circuit = pc.Circuit(pc.Product(x("c"), pc.Sum([x("a"), x("b")], [0.5, 0.5])))
     assert not circuit.properties.smooth
-    assert "the sum ⊕1 adds functions of different variables: {a} and {b} (at p(b))" in circuit.properties.violations["smooth"]
+    assert (
+        "the sum ⊕1 adds functions of different variables: {a} and {b} (at p(b))"
+        in circuit.properties.violations["smooth"]
+    )
     assert circuit.properties.decomposable
     for use in (circuit.exact, lambda: circuit.integrate({})):
         with pytest.raises(StructureError, match=r"needs a smooth circuit, but the sum ⊕1 adds"):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from cases import CASES, LG
 
 import picirc as pc
+from cases import CASES, LG
 
 NODE = re.compile(r'^  (u\d+) \[label="((?:[^"\\]|\\.)*)", shape=(box|circle|doublecircle)\];$')
 EDGE = re.compile(r'^  (u\d+) -> (u\d+)(?: \[label="((?:[^"\\]|\\.)*)"\])?;$')

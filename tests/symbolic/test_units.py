@@ -6,9 +6,9 @@ import dataclasses
 import math
 
 import pytest
-from cases import LG
 
 import picirc as pc
+from cases import LG
 from picirc.errors import ArgumentError
 
 

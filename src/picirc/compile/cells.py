@@ -115,8 +115,7 @@ class Cells:
         return cell
 
     def _cell(self, unit: Unit, order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
-        # A sum used more than once is computed once; copies of sums below sums would multiply with depth.
-        if isinstance(unit, Sum) and self._uses[id(unit)] <= 1:
+        if isinstance(unit, Sum):
             return self._mixture(unit, order, split)
         return self._product(self._terms[id(unit)], order, split)
 
@@ -131,7 +130,13 @@ class Cells:
         return cell
 
     def _mixture(self, unit: Sum, order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
-        mixed = tuple(self._cell(child, order) for child in unit.inputs)
+        # A sum below several sums is computed once; copies of it would multiply with depth.
+        mixed = tuple(
+            self._product((child,), order)
+            if isinstance(child, Sum) and self._uses[id(child)] > 1
+            else self._cell(child, order)
+            for child in unit.inputs
+        )
         cell = Cell(order, 1 + max(c.height for c in mixed), split, mixed=mixed, mixture=unit)
         self.cells.append(cell)
         return cell

@@ -87,9 +87,9 @@ def worst_case_grids(
     conditional mean at its parents' points. It covers every conditional, and so widens at each step down a tree.
     """
     grids: dict[str, Grid] = {}
+    stated = {z: given.get(z) or _stated(circuit, z) for z in circuit.latents}
     for z in circuit.parents_first:
-        function = _own(circuit, z)
-        interval = given.get(z) or _stated(circuit, z)
+        function, interval = _own(circuit, z), stated[z]
         if interval is None:
             assert isinstance(function, LinearGaussian)
             ends = [
@@ -116,7 +116,7 @@ def _stated(circuit: SymbolicCircuit, z: str) -> Interval | None:
         return None
     domains = [function.domain for function in functions if isinstance(function, Density)]
     if not domains or len(domains) < len(functions):
-        why = "several densities" if functions else "no density of its own"
+        why = ("no density of its own", "a density without a domain", "several densities")[min(len(functions), 2)]
         raise ArgumentError(
             "domain",
             f"an interval for the latent {z!r}, which has {why}",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -54,18 +56,27 @@ def integrate_static(
 
 def place(circuit: SymbolicCircuit, rules: Mapping[str, Rule], domain: Domain, sigmas: float | None) -> dict[str, Grid]:
     """Place a rule for each latent on its domain."""
-    given = {} if isinstance(domain, str) else dict(domain)
+    given = dict(domain) if isinstance(domain, Mapping) else {}
     unknown = set(given) - set(circuit.latents)
-    choice = domain if isinstance(domain, str) else "marginal"
+    choice = "marginal" if isinstance(domain, Mapping) else domain
     if choice not in _SIGMAS or unknown:
         came = ", ".join(sorted(unknown)) if unknown else domain
         expected = f'"marginal", "worst", or intervals for latents ({", ".join(circuit.latents)})'
         raise ArgumentError("domain", expected, came)
+    for z, interval in given.items():
+        _check_interval(z, interval)
     reach = _SIGMAS[choice] if sigmas is None else sigmas
     if not reach > 0:
         raise ArgumentError("sigmas", "a positive number", sigmas)
     chooser = marginal_grids if choice == "marginal" else worst_case_grids
     return chooser(circuit, rules, reach, given)
+
+
+def _check_interval(z: str, interval: object) -> None:
+    match interval:
+        case (Real() as low, Real() as high) if -math.inf < float(low) < float(high) < math.inf:
+            return
+    raise ArgumentError("domain", f"a finite interval (low, high) for the latent {z!r}", interval)
 
 
 def rules_of(circuit: SymbolicCircuit, rule: object) -> dict[str, Rule]:
@@ -77,6 +88,8 @@ def rules_of(circuit: SymbolicCircuit, rule: object) -> dict[str, Rule]:
     for one in rules.values():
         if not isinstance(one, Rule):
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", one)
+        if (one.weights < 0).any():
+            raise ArgumentError("rule", "weights that are not negative, so that sums are probabilities", one.name)
     return rules
 
 

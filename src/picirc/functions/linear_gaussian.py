@@ -57,6 +57,9 @@ class LinearGaussian:
 
 
 def _finite(argument: str, value: float) -> float:
+    if getattr(value, "requires_grad", False):
+        remedy = "write a density with parameters to learn as pc.Density or pc.Conditional"
+        raise ArgumentError(argument, "a plain number", "a tensor that requires a gradient", remedy)
     try:
         number = float(value)
     except (TypeError, ValueError):

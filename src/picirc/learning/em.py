@@ -65,11 +65,13 @@ def fit_em(
         A copy of the model with the parameters that were best on validation, and the history.
     """
     _check_model(model)
-    if smoothing < 0:
+    if not smoothing >= 0:
         raise ArgumentError("smoothing", "a number that is not negative", smoothing)
     model = copy.deepcopy(model)
     variables = len(model.families)
     schedule = schedule or Cosine()
+    if schedule(0, steps) > 1:
+        raise ArgumentError("schedule", "step sizes of at most 1, which is a full step", schedule)
     batches = None if batch_size is None else as_batches(train, variables, batch_size, seed)
     whole = rows_of(as_rows("train", train, variables), slice(None)) if batches is None else None
     table = None if valid is None else as_rows("valid", valid, variables)

@@ -280,14 +280,10 @@ class QPC(Distribution):
     def _points(self, x: Tensor, mask: Tensor | None = None) -> Points:
         return as_points(x, mask, self.families, self.variables, self.parameters.like)
 
-    def _rows(self, given: Tensor) -> Tensor:
-        given = torch.as_tensor(given)
-        return given.unsqueeze(0) if given.ndim == 1 else given
-
     def _evidence(self, given: Tensor | None) -> Points:
         if given is None:
             given = self.parameters.like.new_full((1, len(self.variables)), torch.nan)
-        return as_points(self._rows(given), None, self.families, self.variables, self.parameters.like, argument="given")
+        return as_points(given, None, self.families, self.variables, self.parameters.like, "given", single=True)
 
     def _joined(self, points: Points, evidence: Points) -> Points:
         """What is known from either; they may not contradict each other."""

@@ -196,15 +196,26 @@ def _fold(params: Tensor, part: slice) -> Tensor:
     return params if params.shape[0] == 1 else params[part]
 
 
-def as_rows(x: Tensor, argument: str, variables: int) -> Tensor:
-    """Check the shape ``(batch, variables)`` of something from a user."""
+def as_rows(x: Tensor, argument: str, variables: int, single: bool = False) -> Tensor:
+    """Check the shape ``(batch, variables)`` of something from a user.
+
+    Args:
+        x: What the user gave.
+        argument: What the user calls it.
+        variables: The number of columns.
+        single: Accept one row ``(variables,)`` as well.
+    """
     try:
         x = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError):
         raise ArgumentError(argument, "a tensor, or an array of numbers", type(x).__name__) from None
+    one_row = x.shape == (variables,)
     if x.ndim != 2 or x.shape[1] != variables:
-        expected = f"a tensor (batch, {variables}), one column per variable"
-        remedy = f"a single data point is {argument}[None]" if x.shape == (variables,) else ""
+        if single and one_row:
+            return as_rows(x.unsqueeze(0), argument, variables)
+        shapes = f"(batch, {variables}) or ({variables},)" if single else f"(batch, {variables})"
+        remedy = f"a single data point is {argument}[None]" if one_row else ""
+        expected = f"a tensor {shapes}, one column per variable"
         raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", remedy)
     if len(x) == 0:
         raise ArgumentError(argument, "at least one data point", "an empty batch")
@@ -236,6 +247,7 @@ def as_points(
     names: Sequence[str],
     like: Tensor,
     argument: str = "x",
+    single: bool = False,
 ) -> Points:
     """Check data from a user, ``(batch, variables)``, and bring them into the layout of the program.
 
@@ -246,8 +258,9 @@ def as_points(
         names: What the user calls the variables.
         like: A tensor of the program's dtype and device.
         argument: What the user calls the data.
+        single: Accept one row ``(variables,)`` as well.
     """
-    values = as_rows(x, argument, len(families)).to(like).T.contiguous()
+    values = as_rows(x, argument, len(families), single).to(like).T.contiguous()
     missing = _missing(values, mask)
     if mask is not None and missing is not None:
         values = values.masked_fill(missing, torch.nan)

@@ -65,7 +65,7 @@ class Trace:
     Attributes:
         rows: For each pool ``(rows, states, batch)``.
         scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by.
-        sums: For each sum step, by its number, the results ``(fold, states, batch)`` before the logarithm.
+        sums: For each sum step, by its number, the results before the logarithm, as a flat buffer.
         lease: The buffers that hold them.
     """
 
@@ -163,10 +163,12 @@ class Program:
         fill(trace.rows)
         steps = self.steps(batch * parameters.like.element_size())
         scratch = trace.lease(self._scratch_elements(steps) * batch)
+        if keep:
+            trace.sums = self._sum_buffers(steps, trace.lease, batch)
         for number, step in enumerate(steps):
             match step:
                 case SumStep():
-                    self._sum_up(number, step, trace, parameters.weights[step.block], scratch, keep)
+                    self._sum_up(step, trace, trace.sums.get(number), parameters.weights[step.block], scratch)
                 case MixStep():
                     self._mix_up(step, trace, parameters.mixtures[step.block])
                 case PassStep():
@@ -222,7 +224,7 @@ class Program:
         rows = weights[step.first : step.first + fold * step.edges]
         return rows.reshape(fold * g, step.edges * o, z)
 
-    def _sum_up(self, number: int, step: SumStep, trace: Trace, weights: Tensor, scratch: Tensor, keep: bool) -> None:
+    def _sum_up(self, step: SumStep, trace: Trace, sums: Tensor | None, weights: Tensor, scratch: Tensor) -> None:
         g, o, z, r = self.dims(step)
         fold, edges = step.stop - step.start, step.edges
         rows, scales = rows_of(trace.rows, step), rows_of(trace.scales, step)
@@ -230,11 +232,9 @@ class Program:
         cells = rows.view(fold * g, z, r * batch)
         top = scale_rows(cells)
         logs = _shaped(scratch, fold * g, edges * o, r * batch)
-        sums = trace.lease(fold * g, edges * o, r * batch) if keep else logs
+        sums = logs if sums is None else sums.view_as(logs)
         torch.bmm(self.matrices(step, weights), cells, out=sums)
         torch.log(sums, out=logs)
-        if keep:
-            trace.sums[number] = sums
         if g == r == 1:
             scales = scales + top.view(fold, batch)
         else:
@@ -263,7 +263,7 @@ class Program:
         contract_down(
             self.matrices(step, weights),
             rows.view(fold * g, z, r * batch),
-            sums,
+            sums.view(fold * g, edges * o, r * batch),
             flow.view(fold * g, edges * o, r * batch),
             _shaped(scratch[1], fold * g, z, r * batch),
             None if gradient is None else self.matrices(step, gradient),
@@ -331,6 +331,12 @@ class Program:
         rows = [lease(p.rows, math.prod(shape), batch) for p, shape in zip(pools, self.shapes, strict=True)]
         scales = [torch.zeros(p.rows, batch, dtype=torch.float64, device=like.device) for p in pools]
         return Trace(rows, scales, lease)
+
+    def _sum_buffers(self, steps: Sequence[Step], lease: Lease, batch: int) -> dict[int, Tensor]:
+        """Room for the results of every sum step, all of it in one piece."""
+        sizes = {i: self._result_elements(step) * batch for i, step in enumerate(steps) if isinstance(step, SumStep)}
+        parts = lease(sum(sizes.values())).split(list(sizes.values()))
+        return dict(zip(sizes, parts, strict=True))
 
     def _result_elements(self, step: SumStep) -> int:
         return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))

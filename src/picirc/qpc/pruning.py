@@ -62,7 +62,7 @@ def _check_rows(schedule: Schedule) -> None:
     if several or shared:
         raise StructureError(
             "pruning needs a circuit in which every function has one latent and is used once, such as a tree or a "
-            "region graph; this one has functions of several latents or shared units."
+            'region graph with product="cp"; this one has functions of several latents or shared units.'
         )
 
 

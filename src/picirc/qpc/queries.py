@@ -110,8 +110,7 @@ class Marginals:
     def _rows(self, x: Tensor) -> Tensor:
         """Check values from a user: ``(variables, n)``, with one column for each data point."""
         size, batch = len(self._variables), self._points.batch
-        values = torch.as_tensor(x)
-        values = as_rows(values[None] if values.ndim == 1 else values, "x", size).to(self._points.values)
+        values = as_rows(x, "x", size, single=True).to(self._points.values)
         if batch != 1 and len(values) not in (1, batch):
             raise ArgumentError("x", f"one row, or as many as there are data points ({batch})", f"{len(values)} rows")
         return values.T.expand(-1, max(batch, len(values))).contiguous()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import threading
 import weakref
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Sequence
 
 import torch
@@ -21,9 +23,12 @@ class Workspace:
     """A stock of flat buffers, safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._free: list[Tensor] = []
-        # Re-entrant: the garbage collector may find a forgotten lease while this thread holds the lock.
-        self._lock = threading.RLock()
+        # By size and age, so that a fitting buffer is found at once: a long chain holds thousands of them.
+        self._free: dict[tuple[torch.dtype, torch.device], list[tuple[int, int, Tensor]]] = {}
+        self._returned: deque[Tensor] = deque()  # not sorted in yet
+        self._bytes = 0
+        self._age = 0
+        self._lock = threading.Lock()
 
     def lease(self, dtype: torch.dtype, device: torch.device) -> Lease:
         """A handle whose buffers return to the stock when it is released or forgotten."""
@@ -32,23 +37,34 @@ class Workspace:
     def take(self, elements: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The smallest fitting buffer of the stock, or a new one."""
         with self._lock:
-            fitting = [
-                b
-                for b in self._free
-                if b.dtype == dtype and b.device == device and elements <= b.numel() <= 2 * elements + 1024
-            ]
-            if fitting:
-                best = min(fitting, key=Tensor.numel)
-                self._free = [b for b in self._free if b is not best]
-                return best
+            self._sort_in()
+            stock = self._free.get((dtype, device), [])
+            place = bisect_left(stock, (elements,))
+            if place < len(stock) and stock[place][0] <= 2 * elements + 1024:
+                _, _, buffer = stock.pop(place)
+                self._bytes -= buffer.nbytes
+                return buffer
         return torch.empty(elements, dtype=dtype, device=device)
 
     def give(self, buffers: Sequence[Tensor]) -> None:
-        """Take buffers back, dropping the oldest ones beyond what is worth keeping."""
-        with self._lock:
-            self._free.extend(buffers)
-            while self._free and sum(b.numel() * b.element_size() for b in self._free) > _KEPT_BYTES:
-                self._free.pop(0)
+        """Take buffers back; the oldest ones beyond what is worth keeping are dropped."""
+        self._returned.extend(buffers)
+        # Never waits: the garbage collector may find a forgotten lease while this very thread holds the lock.
+        if self._lock.acquire(blocking=False):
+            self._sort_in()
+            self._lock.release()
+
+    def _sort_in(self) -> None:
+        while self._returned:
+            buffer = self._returned.popleft()
+            self._age += 1
+            insort(self._free.setdefault((buffer.dtype, buffer.device), []), (buffer.numel(), self._age, buffer))
+            self._bytes += buffer.nbytes
+        while self._bytes > _KEPT_BYTES:
+            entries = ((age, key) for key, stock in self._free.items() for _, age, _ in stock)
+            oldest, key = min(entries, key=lambda entry: entry[0])
+            (place,) = [i for i, (_, age, _) in enumerate(self._free[key]) if age == oldest]
+            self._bytes -= self._free[key].pop(place)[2].nbytes
 
 
 class Lease:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-Lines = Sequence[Mapping[str, object]]
-Curves = Mapping[str, np.ndarray]  # for each series the MSE, (models, xs)
+Array = NDArray[np.float64]
+Lines = Sequence[Mapping[str, Any]]
+Curves = Mapping[str, Array]  # for each series the MSE, (models, xs)
 
 # The palette of Okabe and Ito, told apart by colour-blind readers too; every curve has its own marker.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -50,9 +54,10 @@ def write_table(studies: Mapping[str, tuple[Sequence[float], Curves]], path: Pat
                     writer.writerow([study, name, x, *(f"{v:.3g}" for v in numbers), int(np.isinf(column).sum())])
 
 
-def quartiles(values: np.ndarray) -> np.ndarray:
-    """Lower quartile, median and upper quartile over the models, which may be infinite."""
-    return np.quantile(values, (0.25, 0.5, 0.75), axis=0, method="nearest")
+def quartiles(values: Array) -> Array:
+    """Lower quartile, median and upper quartile over the models; each is the value of a model, maybe infinite."""
+    found: Array = np.quantile(values, (0.25, 0.5, 0.75), axis=0, method="nearest")
+    return found
 
 
 def draw_points(xs: Sequence[float], found: Curves) -> Figure:
@@ -102,24 +107,27 @@ def draw_sigmas(xs: Sequence[float], found: Curves) -> Figure:
     return figure
 
 
-def draw_curve(panel: Axes, xs: Sequence[float], values: np.ndarray, number: int, label: str) -> None:
-    """The median over the models, and a band between the quartiles; hollow at the top where it is infinite."""
+def draw_curve(panel: Axes, xs: Sequence[float], values: Array, number: int, label: str) -> None:
+    """The median over the models with a band between the quartiles; hollow at the top where it is infinite."""
     lower, median, upper = quartiles(values)
-    for x in np.asarray(xs)[np.isinf(median)]:
-        place = {"transform": panel.get_xaxis_transform(), "clip_on": False, "fillstyle": "none"}
-        panel.plot(x, 1 - 0.035 * number, MARKERS[number], color=COLOURS[number], markersize=5, **place)
-    style = {"color": COLOURS[number], "zorder": 3}
-    panel.plot(xs, median, marker=MARKERS[number], markersize=4, linewidth=1.4, label=label, **style)
-    panel.fill_between(xs, lower, upper, color=COLOURS[number], alpha=0.12, linewidth=0)
+    colour, marker = COLOURS[number], MARKERS[number]
+    panel.plot(xs, median, marker=marker, markersize=4, linewidth=1.4, label=label, color=colour, zorder=3)
+    panel.fill_between(xs, lower, upper, color=colour, alpha=0.1, linewidth=0)
+    infinite = np.asarray(xs)[np.isinf(median)]
+    height = np.full(len(infinite), 1 - 0.035 * number)
+    hollow: dict[str, Any] = {"fillstyle": "none", "linestyle": "none", "clip_on": False}
+    panel.plot(infinite, height, marker=marker, color=colour, transform=panel.get_xaxis_transform(), **hollow)
 
 
 def finish(figure: Figure, panels: Sequence[Axes]) -> None:
     """Logarithmic MSE, a light grid, and one legend below the panels."""
+    handles: dict[str, Artist] = {}
     for panel in panels:
         panel.set_yscale("log")
         panel.grid(color="#dddddd", linewidth=0.6)
+        found, labels = panel.get_legend_handles_labels()
+        handles.update(zip(labels, found, strict=True))
     panels[0].set_ylabel("MSE of the log-likelihood")
-    handles: dict[str, object] = {}
-    for panel in panels:
-        handles.update({str(line.get_label()): line for line in panel.get_lines()})
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False)
+    columns = len(handles) if len(panels) > 1 else 2
+    labels = list(handles)
+    figure.legend(list(handles.values()), labels, loc="outside lower center", ncols=columns, frameon=False)

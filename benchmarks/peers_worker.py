@@ -1,0 +1,107 @@
+"""Compares with other libraries under one setting of the allocator: a task on standard input, JSON on the output."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+import picirc as pc
+from measure import Fresh, interleaved, peak, seconds
+from pair import Pair
+from workload import CATEGORIES, PIXELS
+
+AGREEMENT = 1e-5  # relative, of log-likelihoods in single precision
+_SIDE = 28
+_PATIENCE = 300.0  # seconds
+_SHARE = 0.9  # of the memory that is free, which a run may take
+
+Parents = tuple[int, ...]
+
+
+def build(peer: str, structure: str, states: int, parents: Parents, categories: int = CATEGORIES) -> Pair:
+    """The pair of one comparison; ``parents`` is the tree, whose size is also that of the quad graph."""
+    tree = pc.LatentTree(parents, tuple((i,) for i in range(len(parents))))
+    if peer == "spflow":
+        import peer_spflow
+
+        return peer_spflow.pair(tree, states, categories)
+    import peer_cirkit
+
+    side = _SIDE if len(parents) == PIXELS else 4
+    graph = peer_cirkit.quad_graph(side, side) if structure == "quad graph" else peer_cirkit.chow_liu(tree)
+    return peer_cirkit.pair(graph, states, categories)
+
+
+def alone(case: str, side: int, batch: int, task: tuple[str, str, int, Parents]) -> tuple[float, int]:
+    """Time and peak memory of one side of a pair, in a process of its own."""
+    peer, structure, states, parents = task
+    small = build(peer, structure, 2, pc.chain(16).parents, categories=4)
+    small.runs(torch.zeros(2, 16))[case][side]()  # loads the code and starts the threads
+    run = build(peer, structure, states, parents).runs(data(batch, len(parents)))[case][side]
+    _limit_memory()
+    spent: list[float] = []
+    memory = peak(lambda: spent.append(seconds(run)), times=1)
+    if spent[0] < 1:
+        spent = [seconds(run) for _ in range(7)]
+    return median(spent), memory
+
+
+def data(batch: int, variables: int) -> torch.Tensor:
+    """Random images."""
+    generator = torch.Generator().manual_seed(1)
+    return torch.randint(CATEGORIES, (batch, variables), generator=generator).float()
+
+
+def _limit_memory() -> None:
+    """Let a run that needs more memory than there is fail, rather than the machine."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    resource.setrlimit(resource.RLIMIT_DATA, (int(_SHARE * free), -1))
+
+
+def compare(peer: str, structure: str, states: int, task: dict[str, Any], fresh: Fresh) -> list[dict[str, Any]]:
+    """All figures for one circuit."""
+    parents, batch = tuple(task["parents"]), task["batch"]
+    pair, x = build(peer, structure, states, parents), data(task["batch"], len(parents))
+    difference = pair.disagreement(x)
+    if not difference < AGREEMENT:
+        raise RuntimeError(f"{peer}, {structure}: the log-likelihoods differ by {difference:.1e}, relatively")
+    shape = {"peer": peer, "structure": structure, "states": states, "batch": batch, "disagreement": difference}
+    records = []
+    for case, (ours, theirs) in pair.runs(x).items():
+        record: dict[str, Any] = {**shape, "case": case}
+        for name, side in (("ours", 0), ("theirs", 1)):
+            try:
+                arguments = (alone, case, side, batch, (peer, structure, states, parents))
+                record[f"{name}_seconds"], record[f"{name}_bytes"] = fresh(*arguments, timeout=_PATIENCE)
+            except RuntimeError as failure:
+                record[f"{name}_failure"] = str(failure)
+        if "samples" not in case and "theirs_failure" not in record:
+            timing = interleaved(theirs, ours, task["budget"], warm_up=1)
+            record |= {"theirs_seconds": timing.seconds, "ours_seconds": timing.base, **asdict(timing)}
+        elif "theirs_failure" not in record:
+            record["ratio"] = record["theirs_seconds"] / record["ours_seconds"]
+        records.append(record)
+    return records
+
+
+def main() -> None:
+    task = json.load(sys.stdin)
+    torch.set_num_threads(task["threads"])
+    fresh = Fresh("workload", *(f"peer_{peer}" for peer in {peer for peer, _, _ in task["circuits"]}))
+    records = []
+    for peer, structure, states in task["circuits"]:
+        print(f"  {peer}, {structure}, N = {states}", file=sys.stderr)
+        records += compare(peer, structure, states, task, fresh)
+    json.dump(records, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

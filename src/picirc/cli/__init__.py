@@ -1,0 +1,82 @@
+"""The command line.
+
+``commands`` and ``options`` say what can be asked; the other modules, and torch with them, are imported when a command
+runs, so that ``picirc --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts.config import Toml
+
+from picirc import __version__
+from picirc.cli import commands
+
+__all__ = ["main"]
+
+_MISTAKE, _INTERRUPTED = 2, 130
+
+app = App(
+    name="picirc",
+    help="Probabilistic integral circuits: learn them from data, and use them.",
+    version=__version__,
+    default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,
+    result_action="return_value",
+)
+app.command(commands.fit)
+app.command(commands.evaluate, name="eval")
+app.command(commands.sample)
+app.command(commands.inspect)
+app.meta.group_parameters = Group("All commands")
+app.meta.suppress_keyboard_interrupt = False
+
+
+@app.meta.default
+def _launch(
+    *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+    config: Path | None = None,
+    debug: bool = False,
+) -> int | None:
+    """Launch a command.
+
+    Args:
+        tokens: The command and its options.
+        config: A TOML file with options by their names, such as batch = 256; flags have the last word.
+        debug: Show where an error came from.
+    """
+    app.config = () if config is None else (Toml(config, must_exist=True, use_commands_as_keys=False),)
+    try:
+        code: int | None = app(tokens)
+    finally:
+        app.config = ()
+    return code
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: What follows the name of the program; by default what the user typed.
+
+    Returns:
+        The exit code: 0, or 2 after a mistake of the user, which is reported in one line, or 130 when interrupted.
+    """
+    tokens = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return app.meta(tokens, exit_on_error=False, print_error=False) or 0
+    except (CycloptsError, ValueError, OSError) as error:
+        if "--debug" in tokens:
+            traceback.print_exc()
+        reason = " ".join(str(error).split()) or type(error).__name__
+        print(f"picirc: error: {reason}", file=sys.stderr)
+        return _MISTAKE
+    except KeyboardInterrupt:
+        print("picirc: interrupted", file=sys.stderr)
+        return _INTERRUPTED

@@ -1,0 +1,458 @@
+"""Training by gradient: it gets better, it can be repeated, and it can be continued."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader, TensorDataset
+
+import picirc as pc
+from neural import (
+    SHARING,
+    STRUCTURES,
+    Shape,
+    bits,
+    data_for,
+    each_family,
+    each_rule,
+    each_sharing,
+    each_structure,
+    make_hclt,
+    make_pic,
+    plain_products,
+    same_bits,
+    without_time,
+)
+
+FAST = pc.Cosine(2e-2, 1e-3, None)
+X = data_for()
+
+
+def likelihood(model: pc.PIC | pc.HCLT, x: Tensor) -> float:
+    """On a grid that training does not use."""
+    with torch.no_grad():
+        qpc = model() if isinstance(model, pc.HCLT) else model(pc.gauss_legendre(11))
+        return pc.mean_log_prob(qpc, x)
+
+
+def improves(model: pc.PIC | pc.HCLT, x: Tensor, **options: object) -> bool:
+    options = {"steps": 25, "batch_size": 32, "schedule": FAST, **options}
+    trained, _ = pc.fit(model, x, **options)  # type: ignore[arg-type]
+    return likelihood(trained, x) > likelihood(model, x) + 0.01
+
+
+SMALL = pc.shifted(4)
+
+
+def rule_of(model: pc.PIC | pc.HCLT) -> pc.RandomRule | None:
+    return SMALL if isinstance(model, pc.PIC) else None
+
+
+@each_family
+@each_sharing
+def test_every_family_learns(inputs, sharing):
+    assert improves(make_pic(inputs=inputs, sharing=sharing), data_for(inputs), rule=SMALL)
+
+
+@each_structure
+@each_sharing
+def test_every_structure_learns(shape, sharing):
+    assert improves(make_pic(shape, sharing=sharing), X, rule=SMALL)
+
+
+@each_rule
+def test_every_rule_teaches(rule):
+    assert improves(make_pic(), X, rule=rule)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_initialisation_learns(seed):
+    assert improves(make_pic(seed=seed, sharing=SHARING[seed % 3]), X, rule=SMALL)
+
+
+@each_family
+def test_tables_learn(inputs):
+    assert improves(make_hclt(inputs=inputs), data_for(inputs))
+
+
+def test_training_with_missing_values():
+    """Half of the values are missing, yet what is learned helps on complete rows."""
+    x, complete = data_for(missing=0.5), data_for()
+    assert 0.4 < float(x.isnan().double().mean()) < 0.6
+    for model in (make_pic(), make_hclt()):
+        trained, history = pc.fit(model, x, x, steps=30, validate_every=10, schedule=FAST, rule=rule_of(model))
+        assert likelihood(trained, complete) > likelihood(model, complete) + 0.01
+        assert all(math.isfinite(record["valid"]) for record in history.records)
+
+
+def test_the_given_model_is_not_changed():
+    for model in (make_pic(), make_hclt()):
+        before = bits(model)
+        trained, _ = pc.fit(model, X, steps=3)
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+        assert not same_bits(model, trained)
+        assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_best_parameters_on_validation_are_returned():
+    """Trained on other data than validated on, a model gets worse in the end."""
+    train, valid = data_for(rows=16, seed=1), data_for(rows=200, seed=2)
+    trained, history = pc.fit(make_hclt(), train, valid, steps=60, validate_every=4, schedule=pc.Cosine(0.3, 0.1, None))
+    scores = [record["valid"] for record in history.records]
+    assert max(scores) > scores[-1] + 0.1
+    assert pc.mean_log_prob(trained(), valid) == pytest.approx(max(scores), abs=1e-6)
+
+
+def test_training_stops_early():
+    train, valid = data_for(rows=16, seed=1), data_for(rows=200, seed=2)
+    options = {"steps": 400, "validate_every": 4, "patience": 12, "schedule": pc.Cosine(0.3, 0.1, None)}
+    _, history = pc.fit(make_hclt(), train, valid, **options)
+    best, last = history.best["step"], history.records[-1]["step"]
+    assert last == best + 12 < 400
+    assert history.stopped == "no improvement in 12 steps"
+
+
+@dataclass
+class Gradients:
+    """The gradients that the optimizer was given, one list for every step."""
+
+    steps: list[list[Tensor]]
+
+    @property
+    def norms(self) -> list[float]:
+        return [math.sqrt(sum(float(g.square().sum()) for g in gradients)) for gradients in self.steps]
+
+
+@pytest.fixture
+def gradients() -> Iterator[Gradients]:
+    seen = Gradients([])
+
+    def note(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        seen.steps.append([p.grad.clone() for group in optimizer.param_groups for p in group["params"]])
+
+    handle = register_optimizer_step_pre_hook(note)
+    yield seen
+    handle.remove()
+
+
+@pytest.mark.parametrize("accumulate", [2, 3, 7, 100])
+@pytest.mark.parametrize("model", [make_pic().double(), make_hclt(dtype=torch.float64)], ids=["pic", "hclt"])
+def test_accumulated_gradients_are_those_of_the_whole_batch(model, accumulate, gradients):
+    options = {"batch_size": 10, "steps": 2}
+    whole, _ = pc.fit(model, X, **options)
+    parts, _ = pc.fit(model, X, accumulate=accumulate, **options)
+    for one, other in zip(gradients.steps[0], gradients.steps[2], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-13)
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], value, rtol=1e-6, atol=1e-9)
+
+
+def test_the_gradient_is_that_of_the_mean_over_the_batch(gradients):
+    model = make_hclt(dtype=torch.float64)
+    pc.fit(model, X, batch_size=len(X), steps=1)
+    (-model().log_prob(X).mean()).backward()
+    for found, parameter in zip(gradients.steps[0], model.parameters(), strict=True):
+        torch.testing.assert_close(found, parameter.grad, rtol=1e-10, atol=1e-12)
+
+
+def test_long_gradients_are_clipped(gradients):
+    model = make_pic()
+    pc.fit(model, X, steps=4)
+    free = gradients.norms
+    pc.fit(model, X, steps=4, clip=free[0] / 2)
+    clipped = gradients.norms[4:]
+    assert clipped[0] == pytest.approx(free[0] / 2, rel=1e-5)
+    assert max(clipped) <= free[0] / 2 * (1 + 1e-5)
+    torch.testing.assert_close(2 * gradients.steps[4][0], gradients.steps[0][0], rtol=1e-4, atol=1e-7)
+
+
+def test_a_limit_that_is_never_reached_changes_nothing():
+    one, other = (pc.fit(make_pic(), X, steps=3, clip=clip)[0] for clip in (None, 1e9))
+    assert same_bits(one, other)
+
+
+@each_sharing
+def test_low_precision_trains(sharing):
+    with plain_products():
+        model = make_pic(sharing=sharing)
+        assert improves(model, X, rule=SMALL, autocast=torch.bfloat16)
+        low, high = (pc.fit(model, X, rule=SMALL, steps=3, autocast=t)[0] for t in (torch.bfloat16, None))
+    assert all(p.dtype == torch.float32 for p in low.parameters())
+    assert not same_bits(low, high)
+    assert likelihood(low, X) == pytest.approx(likelihood(high, X), abs=0.05)
+
+
+def test_low_precision_keeps_distributions_exact():
+    pic = make_pic(STRUCTURES["quad_graph_tucker"], sharing="none")
+    with plain_products(), torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        qpc = pic(pc.midpoint(5))
+    assert {t.dtype for t in qpc.parameters.tensors} == {torch.float32}
+    for weights in qpc.parameters.weights:
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
+def test_the_optimizers_differ_by_their_decay():
+    one, other = (pc.fit(make_pic(), X, steps=4, optimizer=o, weight_decay=0.5)[0] for o in ("adam", "adamw"))
+    assert not same_bits(one, other)
+    one, other = (pc.fit(make_pic(), X, steps=4, optimizer=o)[0] for o in ("adam", "adamw"))
+    assert same_bits(one, other)
+
+
+@pytest.mark.parametrize("model", [make_pic(), make_hclt()], ids=["pic", "hclt"])
+def test_the_seed_decides_everything(model):
+    options = {"steps": 12, "batch_size": 8, "validate_every": 5}
+    one, first = pc.fit(model, X, X, seed=3, **options)
+    torch.manual_seed(99)  # of no effect
+    same, second = pc.fit(model, X, X, seed=3, **options)
+    other, _ = pc.fit(model, X, X, seed=4, **options)
+    assert same_bits(one, same)
+    assert without_time(first) == without_time(second)
+    assert not same_bits(one, other)
+
+
+@pytest.fixture
+def shifts(monkeypatch) -> list[float]:
+    """The shifts that random rules are drawn with, except the middle one that stands for them all."""
+    seen: list[float] = []
+    draw = pc.RandomRule.draw
+
+    def note(rule: pc.RandomRule, shift: float) -> pc.Rule:
+        if shift != 0.5:
+            seen.append(shift)
+        return draw(rule, shift)
+
+    monkeypatch.setattr(pc.RandomRule, "draw", note)
+    return seen
+
+
+def test_the_shifts_of_a_random_rule_follow_from_the_seed(shifts):
+    for seed in (0, 0, 1):
+        pc.fit(make_pic(), X, rule=pc.shifted(4), steps=100 if not shifts else 20, seed=seed)
+    first, again, other = shifts[:100], shifts[100:120], shifts[120:]
+    assert first[:20] == again
+    assert not set(first) & set(other)
+    assert len(set(first)) == 100
+    assert np.mean(first) == pytest.approx(0.5, abs=0.1)  # uniform: the standard error is 0.03
+    assert np.var(first) == pytest.approx(1 / 12, abs=0.02)
+
+
+def test_the_parts_of_a_batch_share_their_points(shifts):
+    pc.fit(make_pic(), X, rule=pc.shifted(4), steps=3, batch_size=16, accumulate=4)
+    assert [len(set(shifts[i : i + 4])) for i in (0, 4, 8)] == [1, 1, 1]
+    assert len(set(shifts)) == 3
+
+
+def test_a_random_rule_is_validated_on_twice_the_points():
+    model = make_pic()
+    trained, history = pc.fit(model, X, X, rule=pc.shifted(5), steps=1)
+    with torch.no_grad():
+        assert history.records[0]["valid"] == pc.mean_log_prob(trained(pc.midpoint(10)), X)
+    trained, history = pc.fit(model, X, X, rule=pc.simpson(5), steps=1)
+    with torch.no_grad():
+        assert history.records[0]["valid"] == pc.mean_log_prob(trained(pc.simpson(5)), X)
+
+
+class Interrupt:
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def __call__(self, record: dict[str, float]) -> None:
+        if record["step"] == self.at:
+            raise KeyboardInterrupt
+
+
+RESUMED = {
+    "shifted": (make_pic(), {"rule": pc.shifted(4)}),
+    "fixed": (make_pic(sharing="none"), {"rule": pc.trapezoidal(4), "optimizer": "adamw", "weight_decay": 0.1}),
+    "graph": (make_pic(STRUCTURES["quad_graph"]), {"clip": 0.5, "accumulate": 2, "rule": pc.shifted(3)}),
+    "learnable": (make_pic(learnable=True), {"schedule": pc.Cosine(0.1, 0.01, 7)}),
+    "tables": (make_hclt(STRUCTURES["random_regions_tucker"]), {}),
+}
+
+
+@pytest.mark.parametrize("at", [4, 12])
+@pytest.mark.parametrize(("model", "options"), RESUMED.values(), ids=RESUMED.keys())
+def test_a_training_continues_bit_for_bit(tmp_path, model, options, at):
+    options = {"steps": 24, "batch_size": 10, "validate_every": 4, **options}
+    expected, straight = pc.fit(model, X, X[:20], **options)
+    partial, history = pc.fit(model, X, X[:20], out=tmp_path, callbacks=[Interrupt(at)], **options)
+    assert history.stopped == "interrupted"
+    assert without_time(history) == without_time(straight)[: at // 4]
+    assert bool(partial(pc.midpoint(3)).log_prob(X).isfinite().all() if isinstance(partial, pc.PIC) else True)
+    resumed, whole = pc.fit(model, X, X[:20], out=tmp_path, resume=True, **options)
+    assert same_bits(resumed, expected)
+    assert without_time(whole) == without_time(straight)
+    assert whole.stopped == "all steps done"
+
+
+def test_a_training_can_be_interrupted_again_and_again(tmp_path):
+    options = {"steps": 15, "batch_size": 10, "validate_every": 3, "rule": SMALL}
+    expected, straight = pc.fit(make_pic(), X, **options)
+    pc.fit(make_pic(), X, out=tmp_path, callbacks=[Interrupt(3)], **options)
+    for at in (6, 12, 15):
+        model, history = pc.fit(make_pic(), X, out=tmp_path, resume=True, callbacks=[Interrupt(at)], **options)
+    assert same_bits(model, expected)
+    assert without_time(history) == without_time(straight)
+
+
+def loader() -> DataLoader:
+    return DataLoader(TensorDataset(X), batch_size=10, shuffle=True, generator=torch.Generator().manual_seed(5))
+
+
+def test_a_training_from_a_loader_continues_bit_for_bit(tmp_path):
+    options = {"steps": 16, "validate_every": 4, "rule": SMALL}
+    expected, straight = pc.fit(make_pic(), loader(), **options)
+    pc.fit(make_pic(), loader(), out=tmp_path, callbacks=[Interrupt(8)], **options)
+    resumed, whole = pc.fit(make_pic(), loader(), out=tmp_path, resume=True, **options)
+    assert same_bits(resumed, expected)
+    assert without_time(whole) == without_time(straight)
+
+
+def test_the_initial_model_of_a_resumed_training_does_not_matter(tmp_path):
+    """Everything comes from the checkpoint, the fixed frequencies included."""
+    options = {"steps": 8, "validate_every": 4, "rule": SMALL}
+    expected, _ = pc.fit(make_pic(), X, **options)
+    pc.fit(make_pic(), X, out=tmp_path, callbacks=[Interrupt(4)], **options)
+    resumed, _ = pc.fit(make_pic(seed=8), X, out=tmp_path, resume=True, **options)
+    assert same_bits(resumed, expected)
+
+
+@pytest.mark.parametrize(
+    ("model", "changed", "name"),
+    [
+        (make_pic(), {"seed": 1}, "seed"),
+        (make_pic(), {"batch_size": 8}, "batch_size"),
+        (make_pic(), {"steps": 9}, "steps"),
+        (make_pic(), {"rule": pc.shifted(5)}, "rule"),
+        (make_pic(), {"rule": pc.midpoint(4)}, "rule"),
+        (make_pic(), {"schedule": pc.Cosine(0.1, 0.01)}, "schedule"),
+        (make_pic(), {"optimizer": "adamw"}, "optimizer"),
+        (make_pic(), {"weight_decay": 0.1}, "weight_decay"),
+        (make_pic(), {"clip": 1.0}, "clip"),
+        (make_pic(), {"accumulate": 2}, "accumulate"),
+        (make_pic(), {"validate_every": 2}, "validate_every"),
+        (make_pic(width=4), {}, "model"),
+        (make_pic(Shape(pc.random_tree(4, 3))), {}, "model"),
+        (make_pic(learnable=True), {}, "model"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused(tmp_path, model, changed, name):
+    options = {"steps": 8, "batch_size": 16, "validate_every": 4, "rule": SMALL}
+    pc.fit(make_pic(), X, out=tmp_path, callbacks=[Interrupt(4)], **options)
+    with pytest.raises(pc.ArgumentError, match=f"resume: expected the settings .* got other values of {name}; use"):
+        pc.fit(model, X, out=tmp_path, resume=True, **{**options, **changed})
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    pc.fit(make_pic(), X, out=tmp_path, steps=2)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(pc.ArgumentError, match="resume: expected a checkpoint that was written completely"):
+        pc.fit(make_pic(), X, out=tmp_path, steps=2, resume=True)
+
+
+def test_without_resume_a_training_begins_anew(tmp_path):
+    first, _ = pc.fit(make_pic(), X, out=tmp_path, steps=3)
+    again, _ = pc.fit(make_pic(), X, out=tmp_path, steps=3)
+    assert same_bits(first, again)
+
+
+def test_all_kinds_of_data_train_the_same_model(tmp_path):
+    path = tmp_path / "rows.bin"
+    X.numpy().tofile(path)
+    kinds = [X, X.numpy(), X.float(), X.int(), X.tolist(), np.memmap(path, np.float64, "r", shape=tuple(X.shape))]
+    models = [pc.fit(make_pic(), data, data, steps=4, batch_size=8, rule=SMALL)[0] for data in kinds]
+    assert all(same_bits(models[0], model) for model in models[1:])
+
+
+def test_a_loader_trains():
+    trained, _ = pc.fit(make_pic(), loader(), steps=25, schedule=FAST, rule=SMALL)
+    assert likelihood(trained, X) > likelihood(make_pic(), X) + 0.01
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "message"),
+    [
+        (X[:, :3], None, r"train: expected a table \(rows, 4\)"),
+        (X, X[:, :3], r"valid: expected a table \(rows, 4\)"),
+        (X, X[:0], r"valid: expected a table \(rows, 4\)"),
+        (X, 3, "valid: expected a table"),
+        (X + 3, None, r"variable x\d: expected"),
+        (X + 0.5, None, r"variable x\d: expected"),
+        ([torch.zeros(4, 3)], None, "train: expected a table"),
+        (DataLoader(TensorDataset(torch.zeros(4, 3)), batch_size=2), None, r"a tensor \(batch, 4\)"),
+        (None, None, "train: expected a table"),
+    ],
+)
+def test_wrong_data_are_refused_before_the_first_step(train, valid, message):
+    with pytest.raises(pc.ArgumentError, match=message):
+        pc.fit(make_pic(), train, valid, steps=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "sgd"}, 'optimizer: expected "adam" or "adamw", got sgd'),
+        ({"rule": 32}, "rule: expected a quadrature rule"),
+        ({"accumulate": 0}, "accumulate: expected a positive whole number"),
+        ({"clip": 0.0}, "clip: expected a positive number"),
+        ({"clip": math.nan}, "clip: expected a positive number"),
+        ({"batch_size": 0}, "batch_size: expected"),
+        ({"steps": 0}, "steps: expected"),
+        ({"validate_every": 0}, "validate_every: expected"),
+        ({"patience": 0}, "patience: expected"),
+        ({"seed": -1}, "seed: expected"),
+        ({"resume": True}, "resume: expected a folder"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(pc.ArgumentError, match=message):
+        pc.fit(make_pic(), X, **options)
+
+
+def test_tables_have_no_rule():
+    with pytest.raises(pc.ArgumentError, match="rule: expected no rule for an HCLT"):
+        pc.fit(make_hclt(), X, rule=pc.shifted(4))
+
+
+@pytest.mark.parametrize("model", [torch.nn.Linear(2, 2), make_pic()(pc.midpoint(3)), None])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(pc.ArgumentError, match="model: expected a PIC or an HCLT"):
+        pc.fit(model, X)
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [("integrals", "sum weights"), ("inputs", "inputs"), ("mixtures", "mixtures")]
+)
+def test_a_loss_that_is_no_number_says_where_it_arose(part, words):
+    model = make_pic(STRUCTURES["quad_graph"])
+    with torch.no_grad():
+        for parameter in getattr(model, part).parameters():
+            parameter.fill_(math.nan)
+    with pytest.raises(pc.ArgumentError, match=rf"train: expected a finite .* at step 0 \(not finite: {words}\)"):
+        pc.fit(model, X, rule=SMALL)
+
+
+def test_steps_that_are_far_too_long_stop_the_training():
+    with pytest.raises(pc.ArgumentError, match=r"at step [1-9]\d* \(not finite.*use smaller steps"):
+        pc.fit(make_pic(inputs=pc.Gaussian()), data_for(pc.Gaussian()), schedule=pc.Cosine(3e38, 3e38), steps=9)
+
+
+class Heads(pc.Bernoulli):
+    """A coin that never shows tails, whatever its parameter."""
+
+    def table(self, params: Tensor) -> Tensor:
+        return super().table(params) * torch.tensor([torch.inf, 1.0])
+
+
+def test_a_row_with_probability_zero_is_named_as_such():
+    for model in (make_pic(inputs=Heads()), make_hclt(inputs=Heads())):
+        with pytest.raises(pc.ArgumentError, match=r"-inf at step 0 \(the parameters are finite, but a row has prob"):
+            pc.fit(model, data_for(pc.Bernoulli()))
