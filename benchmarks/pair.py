@@ -55,4 +55,4 @@ class Pair:
 def _step(module: nn.Module, log_prob: Callable[[], Tensor]) -> None:
     """A step without its optimiser, which would be the same for both."""
     module.zero_grad()
-    log_prob().mean().neg().backward()  # type: ignore[no-untyped-call]
+    log_prob().mean().neg().backward()

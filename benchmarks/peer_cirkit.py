@@ -44,10 +44,12 @@ def pair(graph: RegionGraph, states: int, categories: int, seed: int = 0) -> Pai
     _load(ours, regions, circuit)
 
     def log_prob(x: Tensor) -> Tensor:
-        return theirs(x.long())[:, 0, 0]
+        values: Tensor = theirs(x.long())  # (batch, outputs, classes), one of each
+        return values[:, 0, 0]
 
     def sample(n: int) -> Tensor:
-        return SamplingQuery(theirs)(n)[0]
+        drawn: Tensor = SamplingQuery(theirs)(n)[0]
+        return drawn
 
     return Pair(ours, theirs, log_prob, sample)
 

@@ -21,10 +21,12 @@ def pair(tree: pc.LatentTree, states: int, categories: int, seed: int = 0) -> Pa
     theirs = _module(tree, Places(ours))
 
     def log_prob(x: Tensor) -> Tensor:
-        return theirs.log_likelihood(x).flatten()
+        values: Tensor = theirs.log_likelihood(x)
+        return values.flatten()
 
     def sample(n: int) -> Tensor:
-        return theirs.sample(num_samples=n)
+        drawn: Tensor = theirs.sample(num_samples=n)
+        return drawn
 
     return Pair(ours, theirs, log_prob, sample)
 

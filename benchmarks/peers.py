@@ -7,6 +7,7 @@ both sides have to agree before anything is timed.
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from workload import CATEGORIES, mnist_tree
 STRUCTURES = (("cirkit", "quad graph"), ("cirkit", "Chow–Liu"), ("spflow", "HCLT"))
 PACKAGES = {"cirkit": "libcirkit", "spflow": "spflow"}
 STATES = (16, 32, 64)
+SIDES = ("ours", "theirs")
 AHEAD = 3.0  # times faster, and never with more memory
 
 
@@ -73,16 +75,9 @@ def _line(pair: tuple[Record, ...]) -> str:
     one = pair[0]
     start = f"{one['peer']:<7} {one['structure']:<11} {one['states']:>4} {one['batch']:>4}  {one['case']:<15}"
     ratios = side_by_side(pair, lambda r: f"{r['ratio']:.1f}" if "ratio" in r else "–", 7)
-    figures = [
-        side_by_side(pair, lambda r, name=name, scale=scale: _figure(r, name, scale), width)
-        for name, scale, width in (
-            ("ours_seconds", 1e3, 8),
-            ("theirs_seconds", 1e3, 8),
-            ("ours_bytes", 2**-20, 6),
-            ("theirs_bytes", 2**-20, 6),
-        )
-    ]
-    reasons = {r[key] for r in pair for key in ("ours_failure", "theirs_failure") if key in r}
+    figures = [side_by_side(pair, partial(_figure, name=f"{side}_seconds", scale=1e3), 8) for side in SIDES]
+    figures += [side_by_side(pair, partial(_figure, name=f"{side}_bytes", scale=2**-20), 6) for side in SIDES]
+    reasons = {r[key] for r in pair for key in (f"{side}_failure" for side in SIDES) if key in r}
     line = " ".join([start, ratios, f"{_target(one):<20}", *figures, f"{one['disagreement']:>9.0e}"])
     return "  ".join([line, *reasons])
 

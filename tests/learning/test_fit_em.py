@@ -27,9 +27,6 @@ from neural import (
 from picirc.learning import em_step
 
 X = data_for()
-EXPONENTIAL = {
-    name: FAMILIES[name] for name in ("bernoulli", "categorical", "binomial", "gaussian", "poisson", "mixed")
-}
 
 
 def rising(history: pc.History) -> None:
@@ -50,7 +47,7 @@ def test_the_likelihood_never_falls(inputs, missing):
 
 
 @each_structure
-@pytest.mark.parametrize("inputs", [EXPONENTIAL["categorical"], EXPONENTIAL["mixed"]], ids=["categorical", "mixed"])
+@pytest.mark.parametrize("inputs", [FAMILIES["categorical"], FAMILIES["mixed"]], ids=["categorical", "mixed"])
 def test_the_likelihood_never_falls_on_any_structure(shape, inputs):
     model = make_hclt(shape, inputs, dtype=torch.float64)
     rising(pc.fit_em(model, data_for(inputs, missing=0.1), **FULL)[1])
@@ -195,19 +192,18 @@ def test_mini_batches_improve(inputs):
 
 
 def test_em_and_gradients_reach_about_the_same_likelihood():
-    model = make_hclt(dtype=torch.float64)
-    em, _ = pc.fit_em(model, X, batch_size=None, steps=150, smoothing=0.0)
-    adam, _ = pc.fit(model, X, batch_size=len(X), steps=300, schedule=pc.Cosine(0.1, 0.001, None))
-    found = [pc.mean_log_prob(m(), X) for m in (em, adam)]
-    start = pc.mean_log_prob(model(), X)
-    assert min(found) > start + 1
-    assert found[0] == pytest.approx(found[1], abs=0.05)
+    x, model = data_for(pc.Binomial(6)), make_hclt(inputs=pc.Binomial(6), states=2, dtype=torch.float64)
+    em, _ = pc.fit_em(model, x, batch_size=None, steps=100, smoothing=0.0)
+    adam, _ = pc.fit(model, x, batch_size=len(x), steps=200, schedule=pc.Cosine(0.1, 0.001, None))
+    found = [pc.mean_log_prob(m(), x) for m in (em, adam)]
+    assert min(found) > pc.mean_log_prob(model(), x) + 1
+    assert found[0] == pytest.approx(found[1], abs=0.02)
 
 
 def test_the_gradient_vanishes_where_em_ends():
     model = make_hclt(Shape(pc.chain(2)), pc.Bernoulli(), states=2, dtype=torch.float64)
     x = data_for(pc.Bernoulli(), rows=40)[:, :2]
-    model, _ = pc.fit_em(model, x, batch_size=None, steps=400, smoothing=0.0, patience=None)
+    model, _ = pc.fit_em(model, x, batch_size=None, steps=200, smoothing=0.0, patience=None)
     model().log_prob(x).mean().backward()
     assert max(float(p.grad.abs().max()) for p in model.parameters()) < 1e-3
 

@@ -144,6 +144,31 @@ def test_contradictions_between_data_and_evidence():
         QPC.log_prob(X, given=each)
 
 
+def test_evidence_in_another_precision_is_no_contradiction():
+    qpc, x = COLUMNS["tree_of_columns"].qpc(), columns_data(3)
+    x[:, 0] = 0.1  # not the same number in single and in double precision
+    given = torch.full((5,), math.nan)
+    given[0] = 0.1
+    asked = x.clone()
+    asked[:, 0] = math.nan
+    torch.testing.assert_close(qpc.log_prob(x, given=given), qpc.log_prob(asked, given=given), rtol=0, atol=0)
+
+
+def test_data_with_a_gradient():
+    """There is none to give; and what autograd would record of the buffers may not stay in them."""
+    qpc, x = COLUMNS["tree_of_columns"].qpc(), columns_data(3)
+    expected = qpc.log_prob(x)
+    message = r"x: expected data that need no gradient, got a tensor that requires one; .* use x\.detach\(\)\.$"
+    for query in (qpc.log_prob, qpc.cdf, qpc.latents):
+        with pytest.raises(pc.ArgumentError, match=message):
+            query(x.clone().requires_grad_())
+    with pytest.raises(pc.ArgumentError, match="given: expected data that need no gradient"):
+        qpc.mean(x.clone().requires_grad_())
+    with torch.no_grad():
+        torch.testing.assert_close(qpc.log_prob(x.clone().requires_grad_()), expected)
+    torch.testing.assert_close(qpc.log_prob(x), expected)
+
+
 def test_numbers_of_rows():
     with pytest.raises(pc.ArgumentError, match=r"given: expected one row, or as many as x \(3\), got 2 rows"):
         QPC.log_prob(X, given=NAN.expand(2, 4))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -90,7 +91,7 @@ def test_boxes_of_columns_of_all_families(table):
         high[:, column] = math.inf
         whole = qpc.log_interval(low, high, given=evidence).exp()
         parts = torch.zeros_like(whole)
-        for below, above in zip(ends, ends[1:], strict=False):
+        for below, above in pairwise(ends):
             low[:, column], high[:, column] = below, above
             parts += qpc.log_interval(low, high, given=evidence).exp()
         assert_close(parts, whole, **near())

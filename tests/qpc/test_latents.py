@@ -41,7 +41,9 @@ def test_states_without_values_have_no_moments():
     assert posterior.entropy.shape == (2,)
     p = posterior.probabilities
     assert_close(posterior.entropy, -(p * p.log()).sum(1), **near())
-    with pytest.raises(pc.ArgumentError, match="a latent with a fixed grid, for a density of 'z1'.*use .probabilities"):
+    with pytest.raises(
+        pc.ArgumentError, match=r"a latent with a fixed grid, for a density of 'z1'.*use .probabilities"
+    ):
         _ = posterior.density
 
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
-from picirc.qpc import workspace
+from picirc.qpc import program, workspace
 from picirc.qpc.workspace import Workspace
 
 CPU = torch.device("cpu")
@@ -180,3 +180,32 @@ def test_two_threads_may_learn_from_one_circuit():
     assert len(found) == 4
     for gradient in found[1:]:
         assert_close(gradient, found[0], **near())
+
+
+@each_table
+def test_steps_in_pieces(table, monkeypatch):
+    """However little fits into the cache: values, gradients, marginals and posteriors stay the same."""
+
+    def answers() -> list[torch.Tensor]:
+        model, x = table.model(), holes(table.joint().x[:20])
+        values = model().log_prob(x)
+        gradients = torch.autograd.grad(values.sum(), list(model.parameters()))
+        posteriors = [posterior.probabilities for posterior in model().latents(x).values()]
+        return [values.detach(), *gradients, model().mean(x), *posteriors]
+
+    whole = answers()
+    monkeypatch.setattr(program, "_CACHE_BYTES", 1)
+    for found, expected in zip(answers(), whole, strict=True):
+        assert_close(found, expected, **near())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_of_integral_circuits_in_pieces(name, monkeypatch):
+    case = CASES[name]
+    x = case.data()
+    whole = case.integrate(pc.gauss_legendre(6))
+    expected = whole.log_prob(x), whole.mean(x)
+    monkeypatch.setattr(program, "_CACHE_BYTES", 1)
+    pieces = case.integrate(pc.gauss_legendre(6))
+    assert_close(pieces.log_prob(x), expected[0], **near())
+    assert_close(pieces.mean(x), expected[1], **near())

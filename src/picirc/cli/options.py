@@ -20,7 +20,7 @@ class DataOptions:
 
     Attributes:
         data: The name of a data set, such as mnist, or a table in a file (csv, parquet, npy, npz), of which a tenth is
-            held out for validation and another for testing.
+            held out for testing and a tenth of the rest for validation.
         data_dir: The folder of the data sets; by default PICIRC_DATA, then the cache.
         categorical: The columns of a csv or parquet file that hold categories.
     """
@@ -45,8 +45,8 @@ class ModelOptions:
         sharing: What the nets of integral units share.
         input_sharing: What the nets of input units share; by default full for images whose pixels are of one finite
             family, else composite.
-        inputs: The distribution of each variable; auto: bernoulli for zeros and ones, categorical for other whole
-            numbers from 0 on (unless a column of a table has more than 64), else gaussian.
+        inputs: The distribution of each variable; auto: bernoulli for zeros and ones, categorical for data sets and for
+            columns of few whole numbers, else gaussian.
     """
 
     model: Literal["pic", "hclt"] = "pic"

@@ -54,6 +54,7 @@ def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, out
         return _DONE
     summary = _notes(trained, history) | {
         "command": command_line("fit", data, model, training, output),
+        "seed": training.seed,
         "configuration": _plain(asdict(data) | asdict(model) | asdict(training) | asdict(output)),
         "data": tables.about(),
         "query": asdict(query) if isinstance(trained, PIC) else None,

@@ -17,6 +17,7 @@ from picirc.inputs import Family, FunctionFamily, Gaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.inputs import InputGroup, InputLayer
 from picirc.qpc.latents import LatentGrid
+from picirc.qpc.layers import flushed
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters, Program
 from picirc.quadrature import Grid
@@ -112,7 +113,7 @@ def _weights(circuit: SymbolicCircuit, block: Block, axes: Mapping[str, Axis], p
             total = total + _log_density(factor.function, circuit.names[id(unit)])(*points)
         assert isinstance(total, Tensor)
         shape = program.sizes(block.shared + block.new + block.integrated)
-        rows.append(total.expand(shape).exp())
+        rows.append(flushed(total.expand(shape).exp()))
     stacked = torch.stack(rows)
     return stacked.reshape(len(rows), *(int(np.prod(program.sizes(k))) for k in _three(block)))
 

@@ -20,7 +20,7 @@ class History:
 
     Attributes:
         records: Each with ``step``, ``train`` and ``valid`` (mean log-likelihood a row), ``bits`` (valid, in bits per
-            dimension), ``rate`` (the step size) and ``seconds`` (spent in steps).
+            dimension), ``rate`` (the step size) and ``seconds``.
         stopped: Why the training ended.
     """
 

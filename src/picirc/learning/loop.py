@@ -83,7 +83,8 @@ class Loop:
         self._variables, self._identity = variables, dict(identity)
         self._step, self._best_step = 0, 0
         self._best_score, self._best = -math.inf, _copy(model)
-        self._sum, self._count, self._seconds = 0.0, 0, 0.0
+        self._sum, self._count = 0.0, 0
+        self._started, self._seconds = 0.0, 0.0
         self._whole = True
 
     def run(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> History:
@@ -96,6 +97,7 @@ class Loop:
         """
         if self.settings.resume:
             self._resume()
+        self._started = time.perf_counter() - self._seconds
         with Interrupts() as interrupts:
             try:
                 while not self.history.stopped:
@@ -110,12 +112,11 @@ class Loop:
 
     def _advance(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> None:
         """One step, and what is due after it."""
-        started = time.perf_counter()
         self._whole = False
         self._sum += step(self._step)
         self._count += 1
         self._step += 1
-        self._seconds += time.perf_counter() - started
+        self._seconds = time.perf_counter() - self._started
         done = self._step >= self.settings.steps
         due = self._step % self.settings.validate_every == 0 or done
         if due:

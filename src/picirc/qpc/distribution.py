@@ -288,14 +288,16 @@ class QPC(Distribution):
     def _joined(self, points: Points, evidence: Points) -> Points:
         """What is known from either; they may not contradict each other."""
         mine, theirs = points.values, evidence.values
-        wrong = (~mine.isnan() & ~theirs.isnan() & (mine != theirs)).nonzero()
+        # Equal up to what is lost when one of them was in single precision.
+        same = torch.isclose(mine, theirs, rtol=1e-6, atol=0.0)
+        wrong = (~mine.isnan() & ~theirs.isnan() & ~same).nonzero()
         if len(wrong):
             column, row = wrong[0].tolist()
             raise ArgumentError(
                 "given", f"for variable {self.variables[column]} the value of x, {mine[column, row]:g} in row {row}",
                 f"{theirs[column, row]:g}", "put NaN into x there",
             )  # fmt: skip
-        values = torch.where(mine.isnan(), theirs, mine)
+        values = torch.where(theirs.isnan(), mine, theirs)
         missing = values.isnan()
         return Points(values, missing if bool(missing.any()) else None)
 

@@ -221,6 +221,9 @@ def as_rows(x: Tensor, argument: str, variables: int, single: bool = False) -> T
         raise ArgumentError(argument, "at least one data point", "an empty batch")
     if x.is_complex():
         raise ArgumentError(argument, "real numbers", str(x.dtype))
+    if x.requires_grad and torch.is_grad_enabled():
+        remedy = f"gradients reach the parameters only, use {argument}.detach()"
+        raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)
     return x
 
 

@@ -5,21 +5,37 @@ Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are ``(fold, o, z)``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+# The largest value of a scaled row is exp(headroom): a third of the exponents above one, for flows to be divided by,
+# and all below it, so that values that far smaller than the largest one still count in a sum.
+_HEADROOM = {torch.float32: 30.0, torch.float64: 300.0}
+
 
 def scale_rows(rows: Tensor) -> Tensor:
-    """Exponentiate log-values in place after subtracting their maximum over the states, which is returned.
+    """Turn log-values in place into ``exp(value − shift)`` with a shift for each row and data point, which is returned.
 
     A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
-    difference from becoming NaN, and the values zero.
+    difference from becoming NaN, and the values zero. Values too small for a normal number become zero: processors are
+    a hundred times slower with denormal ones, and these are common where a row sums up many variables.
     """
-    top = rows.amax(1, keepdim=True).clamp_(min=torch.finfo(rows.dtype).min)
-    rows.sub_(top).exp_()
-    return top  # (fold, 1, batch)
+    number = torch.finfo(rows.dtype)
+    shift = rows.amax(1, keepdim=True).clamp_(min=number.min).sub_(_headroom(rows.dtype))
+    torch.threshold_(rows.sub_(shift), math.log(number.tiny) + 1e-3, -math.inf).exp_()
+    return shift  # (fold, 1, batch)
+
+
+def flushed(values: Tensor, least: float | None = None) -> Tensor:
+    """The values with all that is below ``least`` set to zero in place; by default what is not a normal number."""
+    return torch.hardshrink(values, least or torch.finfo(values.dtype).tiny, out=values)
+
+
+def _headroom(dtype: torch.dtype) -> float:
+    return _HEADROOM.get(dtype, 0.0)
 
 
 def contract_down(
@@ -43,6 +59,8 @@ def contract_down(
         gradient.baddbmm_(flow, rows.transpose(1, 2))
     torch.bmm(weights.transpose(1, 2), flow, out=scratch)
     rows.mul_(scratch)
+    # Divided by a sum of the largest size, smaller flows would not be normal numbers.
+    flushed(rows, torch.finfo(rows.dtype).tiny * math.exp(_headroom(rows.dtype)))
 
 
 def mix_up(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

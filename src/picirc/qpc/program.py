@@ -230,15 +230,15 @@ class Program:
         rows, scales = rows_of(trace.rows, step), rows_of(trace.scales, step)
         batch = rows.shape[-1]
         cells = rows.view(fold * g, z, r * batch)
-        top = scale_rows(cells)
+        shift = scale_rows(cells)
         logs = _shaped(scratch, fold * g, edges * o, r * batch)
         sums = logs if sums is None else sums.view_as(logs)
         torch.bmm(self.matrices(step, weights), cells, out=sums)
         torch.log(sums, out=logs)
         if g == r == 1:
-            scales = scales + top.view(fold, batch)
+            scales = scales + shift.view(fold, batch)
         else:
-            logs += top  # the maxima differ between the states of a row
+            logs += shift  # the maxima differ between the states of a row
             scales = scales.clone()  # they may be sent to rows of the same pool
         if edges > 1:
             scales = scales.repeat_interleave(edges, 0)
