@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from measure import cores
-from report import Record, Records, measure_all, pairs, side_by_side, write
+from report import LEGEND, Record, Records, measure_all, pairs, side_by_side, write
 from workload import CATEGORIES, mnist_tree
 
 STATES, BATCHES = (16, 32, 64, 128), (1, 64, 256)
@@ -43,7 +43,7 @@ def main() -> None:
     workload = f"{kind}, {tree.n_latents} latents, {tree.depth + 1} levels, {CATEGORIES} categories"
     print(f"{workload}; {options.threads} threads")
     records = measure_all("worker.py", task)
-    print("\n".join(table(records)))
+    print(LEGEND, *table(records), sep="\n")
     name = "bench-quick" if options.quick else "bench"
     setting = {"workload": workload, "budget": task["budget"], "threads": options.threads}
     write(options.output, name, {**setting, "records": records})
@@ -61,7 +61,7 @@ def _options() -> argparse.Namespace:
 
 
 def table(records: Records) -> list[str]:
-    """One line a case; of two figures the first is under the default allocator, the second under the tuned one."""
+    """One line a case, under a head."""
     head = f"{'N':>4} {'B':>4}  {'case':<20} {'ratio':>13} {'to':<6} {'target':<24}"
     head += f" {'ms':>17} {'peak MiB':>15} {'in arrays':>13}"
     return [head, "-" * len(head), *map(_line, pairs(records))]

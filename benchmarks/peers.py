@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from measure import cores
-from report import Record, Records, measure_all, pairs, side_by_side, write
+from report import LEGEND, Record, Records, measure_all, pairs, side_by_side, write
 from workload import CATEGORIES, mnist_tree
 
 STRUCTURES = (("cirkit", "quad graph"), ("cirkit", "Chow–Liu"), ("spflow", "HCLT"))
@@ -26,7 +26,8 @@ def main() -> None:
     options = _options()
     versions = _versions()
     tree, kind = mnist_tree()
-    circuits = [(peer, structure, n) for peer, structure in STRUCTURES if peer in versions for n in options.states]
+    states = STATES[:1] if options.quick else options.states
+    circuits = [(peer, structure, n) for peer, structure in STRUCTURES if peer in versions for n in states]
     if not circuits:
         raise SystemExit("neither libcirkit nor spflow is installed; make bench-peers installs both")
     task = {
@@ -39,7 +40,7 @@ def main() -> None:
     installed = ", ".join(f"{PACKAGES[peer]} {number}" for peer, number in versions.items())
     print(f"{installed}; {kind}, {tree.n_variables} variables, {CATEGORIES} categories; {options.threads} threads")
     records = measure_all("peers_worker.py", task)
-    print("\n".join(table(records)))
+    print(LEGEND, *table(records), sep="\n")
     setting = {"peers": versions, "tree": kind, "budget": options.budget, "threads": options.threads}
     write(options.output, "peers", {**setting, "records": records})
 
@@ -56,6 +57,7 @@ def _versions() -> dict[str, str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help=f"N = {STATES[0]} only")
     parser.add_argument("--states", type=int, nargs="+", default=STATES, help="the numbers N of states")
     parser.add_argument("--batch", type=int, default=256, help="the number of data points")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds for each comparison")
@@ -65,7 +67,7 @@ def _options() -> argparse.Namespace:
 
 
 def table(records: Records) -> list[str]:
-    """One line a case; of two figures the first is under the default allocator, the second under the tuned one."""
+    """One line a case, under a head."""
     head = f"{'peer':<7} {'structure':<11} {'N':>4} {'B':>4}  {'case':<15} {'theirs / ours':>15} {'target':<20}"
     head += f" {'ours ms':>17} {'theirs ms':>17} {'ours MiB':>13} {'theirs MiB':>13} {'disagree':>9}"
     return [head, "-" * len(head), *map(_line, pairs(records))]
@@ -77,7 +79,7 @@ def _line(pair: tuple[Record, ...]) -> str:
     ratios = side_by_side(pair, lambda r: f"{r['ratio']:.1f}" if "ratio" in r else "–", 7)
     figures = [side_by_side(pair, partial(_figure, name=f"{side}_seconds", scale=1e3), 8) for side in SIDES]
     figures += [side_by_side(pair, partial(_figure, name=f"{side}_bytes", scale=2**-20), 6) for side in SIDES]
-    reasons = {r[key] for r in pair for key in (f"{side}_failure" for side in SIDES) if key in r}
+    reasons = {r["theirs_failure"] for r in pair if "theirs_failure" in r}
     line = " ".join([start, ratios, f"{_target(one):<20}", *figures, f"{one['disagreement']:>9.0e}"])
     return "  ".join([line, *reasons])
 

@@ -13,6 +13,8 @@ from measure import ALLOCATORS, environment, origin
 
 RESULTS = Path(__file__).parent / "results"
 
+LEGEND = "Of two figures the first is under the allocator's default setting, the second while it keeps its memory."
+
 Record = Mapping[str, Any]
 Records = Mapping[str, list[Record]]
 

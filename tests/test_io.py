@@ -273,6 +273,15 @@ def test_a_flipped_bit_of_a_number_is_damage(small, tmp_path):
     assert "damaged" in broken(path)
 
 
+def test_a_changed_digit_of_the_description_is_damage(small, tmp_path):
+    path = tmp_path / "m.safetensors"
+    pc.save(small, path)
+    content = path.read_bytes()
+    assert b"[-1, 0, 1, 2]" in content
+    path.write_bytes(content.replace(b"[-1, 0, 1, 2]", b"[-1, 0, 1, 1]"))  # another tree, of the same shapes
+    assert "damaged" in broken(path)
+
+
 def test_truncated_files_are_refused(small, tmp_path):
     path = tmp_path / "m.safetensors"
     pc.save(small, path)
@@ -378,7 +387,7 @@ def test_tensors_that_do_not_fit_are_refused(small, tmp_path):
     path = tmp_path / "m.safetensors"
     pc.save(small, path)
     description, tensors = read(path)
-    first = next(iter(tensors))
+    first = "inputs.0"
     for changed in (
         {k: v for k, v in tensors.items() if k != first},
         tensors | {"extra": torch.zeros(1)},

@@ -113,10 +113,9 @@ def draw_curve(panel: Axes, xs: Sequence[float], values: Array, number: int, lab
     colour, marker = COLOURS[number], MARKERS[number]
     panel.plot(xs, median, marker=marker, markersize=4, linewidth=1.4, label=label, color=colour, zorder=3)
     panel.fill_between(xs, lower, upper, color=colour, alpha=0.1, linewidth=0)
-    infinite = np.asarray(xs)[np.isinf(median)]
-    height = np.full(len(infinite), 1 - 0.035 * number)
-    hollow: dict[str, Any] = {"fillstyle": "none", "linestyle": "none", "clip_on": False}
-    panel.plot(infinite, height, marker=marker, color=colour, transform=panel.get_xaxis_transform(), **hollow)
+    for x in np.asarray(xs)[np.isinf(median)]:
+        (top,) = panel.plot(x, 1 - 0.035 * number, marker, color=colour, fillstyle="none")
+        top.set(transform=panel.get_xaxis_transform(), clip_on=False, in_layout=False)
 
 
 def finish(figure: Figure, panels: Sequence[Axes]) -> None:

@@ -76,7 +76,7 @@ def test_integrals_over_one_unit_are_one_product():
 
 def test_shared_sums_do_not_multiply():
     unit = pc.Sum([pc.Input("x", LG()), pc.Input("x", LG(bias=1.0))], [0.5, 0.5])
-    for _ in range(30):
+    for _ in range(12):
         unit = pc.Sum([unit, unit], [0.25, 0.75])
     qpc = pc.Circuit(unit).integrate({})
     assert qpc.size < 200

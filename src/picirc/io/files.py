@@ -49,6 +49,7 @@ def replace_file(path: Path, content: bytes) -> None:
         with partial.open("xb") as file:
             file.write(content)
             file.flush()
+            os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)

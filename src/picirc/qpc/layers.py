@@ -30,8 +30,14 @@ def scale_rows(rows: Tensor) -> Tensor:
 
 
 def flushed(values: Tensor, least: float | None = None) -> Tensor:
-    """The values with all that is below ``least`` set to zero in place; by default what is not a normal number."""
-    return torch.hardshrink(values, least or torch.finfo(values.dtype).tiny, out=values)
+    """The values with all that is below ``least`` set to zero; by default what is not a normal number.
+
+    This happens in place, unless autograd has to know the values before.
+    """
+    least = least or torch.finfo(values.dtype).tiny
+    if values.requires_grad:
+        return torch.hardshrink(values, least)
+    return torch.hardshrink(values, least, out=values)
 
 
 def _headroom(dtype: torch.dtype) -> float:
