@@ -105,7 +105,7 @@ def test_the_error_estimate_of_nested_quadrature():
     for rule in (pc.gauss_legendre(12), pc.gauss_hermite(8)):
         qpc = case.circuit.integrate(rule, nested=True)
         true = (qpc.log_prob(x) - torch.tensor(case.truth(x))).abs()
-        ratio = qpc.error(x) / true
+        ratio = (qpc.error(x) / true)[true > ROUNDING]
         assert float(ratio.min()) > 0.1
         assert float(ratio.max()) < 10
 

@@ -69,12 +69,13 @@ def fit(
         seed: Decides the order of the data and the random points.
         out: The folder for checkpoints.
         checkpoint_every: Steps between checkpoints.
-        resume: Continue from the checkpoint in ``out``, bit for bit as if training had never stopped.
+        resume: Continue from the checkpoint in ``out``, bit for bit as if training had never stopped; with the same
+            settings, and from a loader that begins with the same seed.
         callbacks: Called with every record.
 
     Returns:
-        A copy of the model with the parameters that were best on validation, and the history. An interruption from the
-        keyboard ends the training early and returns the best so far.
+        A copy of the model with the parameters that were best on validation, and the history. Ctrl-C ends the training
+        after the step in hand and returns the best so far.
     """
     chosen = _rule_of(model, rule)
     check_count("accumulate", accumulate)
