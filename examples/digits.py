@@ -49,7 +49,9 @@ def learn(data: pc.data.Dataset) -> tuple[pc.QPC, pc.QPC]:
     pic = pc.PIC(tree, inputs=family, width=64, generator=seed)
     pic, _ = pc.fit(pic, data.train, data.valid, rule=pc.shifted(POINTS), steps=1000, validate_every=100)
     hclt = pc.HCLT(tree, inputs=family, states=POINTS, generator=seed)
-    hclt, _ = pc.fit_em(hclt, data.train, data.valid, steps=1000, validate_every=100, schedule=pc.Cosine(0.2, 0.01, 500))
+    hclt, _ = pc.fit_em(
+        hclt, data.train, data.valid, steps=1000, validate_every=100, schedule=pc.Cosine(0.2, 0.01, 500)
+    )
     return pic(pc.trapezoidal(POINTS)), hclt()
 
 

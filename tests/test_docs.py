@@ -27,9 +27,7 @@ class Block:
     language: str
     text: str
     line: int  # of the first line of the text, from 1
-    before: (
-        str  # the last line before the block that is not blank; the closing fence of another block included
-    )
+    before: str  # the last line before the block that is not blank; the closing fence of another block included
 
 
 @dataclass(frozen=True)
@@ -175,9 +173,7 @@ def test_a_right_page_passes():
 
 
 def test_wrong_output_fails_and_shows_both():
-    with pytest.raises(
-        pytest.fail.Exception, match=r"page:4: the page says\n2 and 0.668\n\nbut.*\n2 and 0.666666"
-    ):
+    with pytest.raises(pytest.fail.Exception, match=r"page:4: the page says\n2 and 0.668\n\nbut.*\n2 and 0.666666"):
         run_page(PAGE.replace("0.667", "0.668"), "page")
 
 

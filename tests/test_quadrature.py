@@ -88,10 +88,7 @@ def test_error_falls_at_the_order_of_the_rule(make):
 
 def test_a_single_shift_is_of_order_one():
     exact = math.e - 1 / math.e
-    errors = [
-        abs(integral(rule, np.exp(rule.points)) - exact)
-        for rule in map(shifted(1).draw(0.2).resize, (64, 128))
-    ]
+    errors = [abs(integral(rule, np.exp(rule.points)) - exact) for rule in map(shifted(1).draw(0.2).resize, (64, 128))]
     assert shifted(64).draw(0.2).order == 1
     assert math.log2(errors[0] / errors[1]) == pytest.approx(1, abs=0.02)
 
@@ -167,9 +164,7 @@ def test_gauss_hermite_covers_the_product_of_two_normals():
     rule, slope, noise = gauss_hermite(60), 0.8, 0.5
     x = np.linspace(-3, 3, 13)[:, None]
     values = norm.pdf(rule.points) * norm.pdf(x, slope * rule.points, noise)
-    np.testing.assert_allclose(
-        integral(rule, values), norm.pdf(x[:, 0], 0, math.hypot(slope, noise)), rtol=1e-6
-    )
+    np.testing.assert_allclose(integral(rule, values), norm.pdf(x[:, 0], 0, math.hypot(slope, noise)), rtol=1e-6)
 
 
 def test_gauss_hermite_points_are_symmetric_and_its_domain_is_the_line():

@@ -18,6 +18,7 @@ from picirc.qpc.program import Parameters
 from picirc.quadrature import RandomRule, Rule
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
+from picirc.symbolic.build import check_structure
 
 
 class HCLT(nn.Module):
@@ -53,6 +54,7 @@ class HCLT(nn.Module):
         super().__init__()
         if isinstance(states, bool) or not isinstance(states, int) or states < 1:
             raise ArgumentError("states", "a positive whole number", states)
+        check_structure(structure)
         self.structure = structure
         self.states = states
         self.product = product
@@ -134,6 +136,7 @@ class PIC(nn.Module):
             raise ArgumentError("width", "an even whole number, 2 or more", width)
         if not 0 < sigma < math.inf:
             raise ArgumentError("sigma", "a positive number", sigma)
+        check_structure(structure)
         self.structure = structure
         self.product = product
         self.width = width

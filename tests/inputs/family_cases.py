@@ -73,9 +73,7 @@ CASES = [
     Case(Binomial(17), [[0.3], [-3.0], [4.0]], COUNTS, lambda row: stats.binom(17, special.expit(row[0]))),
     Case(Gaussian(), [[0.0, 1.0], [1.5, 0.3], [-20.0, 40.0]], REALS, lambda row: stats.norm(row[0], row[1])),
     Case(Poisson(), [[0.0], [-3.0], [2.3]], COUNTS, lambda row: stats.poisson(np.exp(row[0]))),
-    Case(
-        Laplace(), [[0.0, 1.0], [1.5, 0.3], [-20.0, 40.0]], REALS, lambda row: stats.laplace(row[0], row[1])
-    ),
+    Case(Laplace(), [[0.0, 1.0], [1.5, 0.3], [-20.0, 40.0]], REALS, lambda row: stats.laplace(row[0], row[1])),
     Case(
         StudentT(),
         [[0.0, 1.0, 3.0], [1.5, 0.3, 30.0], [-20.0, 40.0, 2.5]],

@@ -71,9 +71,7 @@ def test_shared_parameters_are_never_expanded(case):
 def test_integer_data_mean_the_same(case):
     x = torch.tensor([[0, 1, 1]])
     for dtype in (torch.uint8, torch.int64):
-        assert torch.equal(
-            case.family.cdf(case.params(), x.to(dtype)), case.family.cdf(case.params(), x.double())
-        )
+        assert torch.equal(case.family.cdf(case.params(), x.to(dtype)), case.family.cdf(case.params(), x.double()))
         assert torch.equal(
             case.family.log_prob(case.params(), x.to(dtype)), case.family.log_prob(case.params(), x.double())
         )

@@ -31,9 +31,7 @@ class Geometric(Family):
         require_support(x, (x >= 0) & (x == x.floor()) & ~x.isinf(), variable, "counts", "count from 0")
 
     def log_prob(self, params, x):
-        return torch.nn.functional.logsigmoid(params) + x.unsqueeze(1) * torch.nn.functional.logsigmoid(
-            -params
-        )
+        return torch.nn.functional.logsigmoid(params) + x.unsqueeze(1) * torch.nn.functional.logsigmoid(-params)
 
     def sample(self, params, generator):
         p = params[..., 0].sigmoid()
@@ -62,9 +60,7 @@ PARAMS = torch.tensor([[[0.0], [-1.0]]], dtype=torch.float64)
 
 
 def test_nothing_less_than_the_seven_methods():
-    assert Family.__abstractmethods__ == {
-        *("size", "constrain", "check", "log_prob", "sample", "mean", "variance")
-    }
+    assert Family.__abstractmethods__ == {*("size", "constrain", "check", "log_prob", "sample", "mean", "variance")}
     with pytest.raises(TypeError, match="abstract"):
         Family()
 
@@ -84,9 +80,7 @@ def test_nothing_less_than_the_seven_methods():
 )
 def test_an_absent_method_is_named(method, arguments):
     needed = {"log_interval": "cdf", "mode_log_prob": "mode"}.get(method, method)
-    with pytest.raises(
-        NotImplementedError, match=rf"Geometric cannot be used for .*: add the method {needed}\("
-    ):
+    with pytest.raises(NotImplementedError, match=rf"Geometric cannot be used for .*: add the method {needed}\("):
         getattr(Geometric(), method)(PARAMS, *[torch.ones(1, 2)] * (arguments - 1))
 
 
@@ -98,9 +92,7 @@ def test_defaults_that_need_nothing_more(generator):
     assert start.shape == (4, 3, 1)
     assert start.dtype == torch.float64
     assert_allclose(family.mix(PARAMS, PARAMS + 1, 0.25), PARAMS + 0.25)
-    assert_allclose(
-        family.mix(PARAMS, PARAMS + 1, torch.tensor([[0.0, 1.0]])), PARAMS + torch.tensor([[[0.0], [1.0]]])
-    )
+    assert_allclose(family.mix(PARAMS, PARAMS + 1, torch.tensor([[0.0, 1.0]])), PARAMS + torch.tensor([[[0.0], [1.0]]]))
 
 
 def test_defaults_built_on_cdf_and_mode():
@@ -129,9 +121,7 @@ def test_continuous_intervals_ignore_the_ends():
 def test_it_is_a_value_like_the_others():
     assert group_columns([Geometric(), Gaussian(), Geometric()]) == [(Geometric(), [0, 2]), (Gaussian(), [1])]
     assert repr(Geometric()) == "Geometric()"
-    with pytest.raises(
-        ArgumentError, match=r"variable calls: expected counts, got 0.5 in row 1; count from 0"
-    ):
+    with pytest.raises(ArgumentError, match=r"variable calls: expected counts, got 0.5 in row 1; count from 0"):
         Geometric().check(torch.tensor([1.0, 0.5]), "calls")
 
 

@@ -155,3 +155,16 @@ def test_the_same_in_single_precision():
     evidence = holes(columns_data(6))
     one, two = (table.qpc(dtype=dtype).mpe(evidence) for dtype in (torch.float32, torch.float64))
     assert_close(one.double(), two, **near(torch.float32))
+
+
+def test_never_worse_than_the_mean_of_continuous_variables():
+    net = pc.BayesNet()
+    net.latent("z", pc.LinearGaussian(std=1.0))
+    for j in range(4):
+        net.observed(f"x{j}", pc.LinearGaussian({"z": 1.0 + j}, std=0.5))
+    circuit = pc.from_bayesnet(net)
+    qpc = circuit.integrate(pc.trapezoidal(16))
+    evidence = torch.tensor([0.7, math.nan, math.nan, math.nan], dtype=torch.float64)
+    found, mean = qpc.mpe(evidence), qpc.mean(given=evidence)
+    assert qpc.log_prob(found[None]) >= qpc.log_prob(mean[None])
+    assert found[0] == evidence[0]

@@ -182,11 +182,10 @@ def _inputs(
 
 
 def _check_family(variable: str, known: Family, family: Family) -> None:
-    """The parts of a mixture may have different families, but not a density in one and probabilities in the other."""
-    if known.discrete != family.discrete:
-        raise ArgumentError(
-            "circuit", f"discrete or continuous inputs for {variable!r}, not both", f"{known!r} and {family!r}"
-        )
+    """The parts of a mixture may have different continuous families, but only one and the same discrete one."""
+    if known != family and (known.discrete or family.discrete):
+        expected = f"one discrete family, or continuous ones only, for the variable {variable!r}"
+        raise ArgumentError("circuit", expected, f"{known!r} and {family!r}")
 
 
 @singledispatch

@@ -225,12 +225,15 @@ class QPC(Distribution):
 
         Finding the most probable completion is NP-hard in circuits like these, whose sums are not deterministic. This
         is max-product decoding, which is exact when a single assignment of the latents dominates, compared with the
-        greedy choice from the top; of the two the one with the higher likelihood is returned.
+        greedy choice from the top and, for continuous variables, with the mean given the evidence; the candidate with
+        the highest likelihood is returned.
         """
-        points = self._evidence(given)
-        check_possible(self.engine.log_prob(points, self.parameters))
-        found = most_probable(self.engine, self.parameters, points)
-        return found.reshape(self._result_shape(given))
+        mean = self.marginals(given).mean.reshape(-1, len(self.variables))
+        found = most_probable(self.engine, self.parameters, self._evidence(given))
+        discrete = torch.tensor([family.discrete for family in self.families], device=self.device)
+        central = torch.where(discrete, found, mean)
+        better = self.log_prob(central) > self.log_prob(found)
+        return torch.where(better.unsqueeze(1), central, found).reshape(self._result_shape(given)).detach()
 
     def latents(self, x: Tensor, mask: Tensor | None = None) -> Mapping[str, LatentPosterior]:
         """The posterior of every continuous latent given each data point: density on the grid, mean, entropy."""

@@ -89,11 +89,16 @@ def from_structure(structure: LatentTree | RegionGraph, product: str = "cp") -> 
         product: How a partition of a region combines its parts. ``"cp"``: each part is integrated by itself against
             ``p(z_part | z_region)``. ``"tucker"``: all parts together against ``p(z_1, …, z_k | z_region)``.
     """
-    if isinstance(structure, LatentTree):
-        return from_tree(structure, _open, _open)
     if product not in ("cp", "tucker"):
         raise ArgumentError("product", '"cp" or "tucker"', product)
-    return from_regions(structure, product)
+    return from_tree(structure, _open, _open) if isinstance(structure, LatentTree) else from_regions(structure, product)
+
+
+def check_structure(structure: object) -> None:
+    """Refuse what is neither a latent tree nor a region graph."""
+    if not isinstance(structure, LatentTree | RegionGraph):
+        remedy = "learn one with pc.hidden_chow_liu(data), or use pc.chain, pc.quad_graph, ..."
+        raise ArgumentError("structure", "a LatentTree or a RegionGraph", type(structure).__name__, remedy)
 
 
 def from_regions(graph: RegionGraph, product: str) -> SymbolicCircuit:
