@@ -58,11 +58,11 @@ def contract_down(
         sums: ``(fold, o, batch)``.
         flow: ``(fold, o, batch)``, the flow of the log-sums; overwritten.
         scratch: ``(fold, z, batch)``.
-        gradient: ``(fold, o, z)``, to which the derivative with respect to the weights is added.
+        gradient: ``(fold, o, z)``, where the derivative with respect to the weights is written.
     """
     flow.div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
     if gradient is not None:
-        gradient.baddbmm_(flow, rows.transpose(1, 2))
+        torch.bmm(flow, rows.transpose(1, 2), out=gradient)
     torch.bmm(weights.transpose(1, 2), flow, out=scratch)
     rows.mul_(scratch)
     # Divided by a sum of the largest size, smaller flows would not be normal numbers.

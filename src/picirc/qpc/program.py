@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from picirc.qpc.layers import contract_down, gather_back, mix_down, mix_up, scale_rows, spread
-from picirc.qpc.steps import MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
+from picirc.qpc.steps import Kinds, MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
 from picirc.qpc.workspace import Lease, Workspace
 
 # About a second-level cache: a step works on its rows, its results and their logarithms.
@@ -105,6 +105,7 @@ class Program:
         self.workspace = Workspace()
         self._indices: dict[tuple[int, torch.device], Tensor] = {}
         self._pieces: dict[int, list[Step]] = {}
+        self._dims: dict[tuple[Kinds, Kinds, Kinds, Kinds], tuple[int, int, int, int]] = {}
 
     def sizes(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
         """The numbers of states of some axes."""
@@ -112,8 +113,11 @@ class Program:
 
     def dims(self, step: SumStep) -> tuple[int, int, int, int]:
         """The numbers of states g, o, z, r of a sum step."""
-        g, o, z, r = (math.prod(self.sizes(k)) for k in (step.shared, step.new, step.integrated, step.passed))
-        return g, o, z, r
+        axes = (step.shared, step.new, step.integrated, step.passed)
+        if axes not in self._dims:
+            g, o, z, r = (math.prod(self.sizes(kinds)) for kinds in axes)
+            self._dims[axes] = (g, o, z, r)
+        return self._dims[axes]
 
     def result_shape(self, step: SumStep) -> tuple[int, ...]:
         """The state axes of a sum step's results."""
@@ -196,7 +200,9 @@ class Program:
         trace.rows[pool][row, 0] = torch.where(torch.isneginf(self.root(trace)), 0.0, flow)
         flows = Flows(
             trace.rows,
-            [torch.zeros_like(w) for w in parameters.weights] if gradients else [],
+            [torch.empty_like(w, memory_format=torch.contiguous_format) for w in parameters.weights]
+            if gradients
+            else [],
             [torch.zeros_like(w) for w in parameters.mixtures] if gradients else [],
         )
         steps = self.steps(len(flow) * parameters.like.element_size())
