@@ -68,7 +68,7 @@ def _options() -> argparse.Namespace:
 
 def table(records: Records) -> list[str]:
     """One line a case, under a head."""
-    head = f"{'peer':<7} {'structure':<11} {'N':>4} {'B':>4}  {'case':<15} {'theirs / ours':>15} {'target':<20}"
+    head = f"{'peer':<7} {'structure':<11} {'N':>4} {'B':>4}  {'case':<15} {'theirs / ours':>15} {'target':<28}"
     head += f" {'ours ms':>17} {'theirs ms':>17} {'ours MiB':>13} {'theirs MiB':>13} {'disagree':>9}"
     return [head, "-" * len(head), *map(_line, pairs(records))]
 
@@ -80,7 +80,7 @@ def _line(pair: tuple[Record, ...]) -> str:
     figures = [side_by_side(pair, partial(_figure, name=f"{side}_seconds", scale=1e3), 8) for side in SIDES]
     figures += [side_by_side(pair, partial(_figure, name=f"{side}_bytes", scale=2**-20), 6) for side in SIDES]
     reasons = {r["theirs_failure"] for r in pair if "theirs_failure" in r}
-    line = " ".join([start, ratios, f"{_target(one):<20}", *figures, f"{one['disagreement']:>9.0e}"])
+    line = " ".join([start, ratios, f"{_target(one):<28}", *figures, f"{one['disagreement']:>9.0e}"])
     return "  ".join([line, *reasons])
 
 

@@ -269,6 +269,17 @@ def shared_by_sums() -> pc.Circuit:
     return pc.Circuit(pc.Sum(parts, [0.3, 0.3, 0.4]))
 
 
+def sums_below_sums() -> pc.Circuit:
+    """A mixture inside a mixture, next to one of the same shape inside a product."""
+
+    def x(i: int, a: float) -> pc.Input:
+        return pc.Input(f"x{i}", LG({"z": a}, std=0.9))
+
+    inner = pc.Sum([pc.Product(x(1, 0.5), x(2, 0.8)), pc.Product(x(1, -0.6), x(2, 0.3))], [0.2, 0.8])
+    beside = pc.Product(pc.Sum([x(1, 1.0), x(1, -1.0)], [0.6, 0.4]), x(2, 0.7))
+    return pc.Circuit(pc.Integral("z", pc.Sum([inner, beside], [0.5, 0.5]), PRIOR))
+
+
 def two_structures() -> pc.Circuit:
     """A mixture of {x1, x2}{x3} and {x1}{x2, x3}: decomposable, but not structured."""
 
@@ -339,6 +350,7 @@ CASES: dict[str, Case] = {
     "sums": Case(sums, (REAL,) * 2),
     "shared_by_integrals": Case(shared_by_integrals, (REAL,) * 2, domain={"z": (-7.0, 7.0)}, nested=False),
     "shared_by_sums": Case(shared_by_sums, (REAL,) * 2),
+    "sums_below_sums": Case(sums_below_sums, (REAL,) * 2),
     "two_structures": Case(two_structures, (REAL,) * 3),
     "opposite_directions": Case(
         opposite_directions, (REAL,) * 2, domain={"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)}, nested=False

@@ -34,7 +34,7 @@ def everything_in(folder) -> list[str]:
 
 @pytest.mark.parametrize("packing", ["", ".gz"])
 def test_files_are_fetched_once(server, tmp_path, packing):
-    content = gzip.compress(CONTENT) if packing else CONTENT
+    content = gzip.compress(CONTENT, mtime=0) if packing else CONTENT
     server.answers = {f"/home/{name}.data{packing}": content for name in ("one", "two")}
     files = file_set(f"{server.url}/home", packing=packing)
     paths = obtain(files, tmp_path)
@@ -83,8 +83,8 @@ def test_a_second_home_helps_out(server, tmp_path):
         ((CONTENT[:-1], -1), "", "wrong checksum"),
         (b"", "", "wrong checksum"),
         (b"<html>not here</html>", ".gz", "wrong checksum"),
-        (gzip.compress(CONTENT)[:-3], ".gz", "corrupted"),
-        (gzip.compress(CONTENT)[:12] + b"\xff" * 20, ".gz", "corrupted"),
+        (gzip.compress(CONTENT, mtime=0)[:-3], ".gz", "corrupted"),
+        (gzip.compress(CONTENT, mtime=0)[:12] + b"\xff" * 20, ".gz", "corrupted"),
     ],
 )
 def test_a_bad_answer_is_an_error_and_leaves_nothing(server, tmp_path, answer, packing, words):

@@ -45,6 +45,8 @@ def group_columns(families: Sequence[Family]) -> list[tuple[Family, list[int]]]:
         >>> group_columns([Gaussian(), Bernoulli(), Gaussian()])
         [(Gaussian(), [0, 2]), (Bernoulli(), [1])]
     """
+    if families and all(family is families[0] for family in families):
+        return [(families[0], list(range(len(families))))]  # the usual case, without hashing each of them
     groups: dict[Family, list[int]] = {}
     for column, family in enumerate(families):
         groups.setdefault(family, []).append(column)

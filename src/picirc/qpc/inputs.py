@@ -63,8 +63,9 @@ class InputLayer:
     def fill(self, rows: list[Tensor], evidence: Evidence, params: Sequence[Tensor]) -> None:
         """Write the log-values of the inputs into all rows; rows without inputs become log 1."""
         for pool, blank in zip(rows, self._blank, strict=True):
-            if len(blank) == pool.shape[0]:
-                pool.zero_()
+            start, stop = _span(blank)
+            if stop:
+                pool[start:stop].zero_()
             elif len(blank):
                 pool.index_fill_(0, self._program.index(blank, pool.device), 0.0)
         for group, writes in self._fills:

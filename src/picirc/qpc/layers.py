@@ -11,37 +11,35 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# The largest value of a scaled row is exp(headroom): a third of the exponents above one, for flows to be divided by,
-# and all below it, so that values that far smaller than the largest one still count in a sum.
-_HEADROOM = {torch.float32: 30.0, torch.float64: 300.0}
+# Scaled rows reach up to exp(headroom), so that a usual sum over some dozens of states is about one and its logarithm
+# loses no digits.
+_HEADROOM = 8.0
+# Smaller numbers are taken for zero. Processors are a hundred times slower with denormal numbers, which would be common
+# where a row sums up many variables. In double precision there is room to keep products from becoming denormal too.
+_LEAST = {torch.float32: 2.0**-126, torch.float64: 2.0**-511}
 
 
 def scale_rows(rows: Tensor) -> Tensor:
     """Turn log-values in place into ``exp(value − shift)`` with a shift for each row and data point, which is returned.
 
     A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
-    difference from becoming NaN, and the values zero. Values too small for a normal number become zero: processors are
-    a hundred times slower with denormal ones, and these are common where a row sums up many variables.
+    difference from becoming NaN, and the values zero.
     """
-    number = torch.finfo(rows.dtype)
-    shift = rows.amax(1, keepdim=True).clamp_(min=number.min).sub_(_headroom(rows.dtype))
-    torch.threshold_(rows.sub_(shift), math.log(number.tiny) + 1e-3, -math.inf).exp_()
+    shift = rows.amax(1, keepdim=True).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
+    torch.threshold_(rows.sub_(shift), math.log(least(rows.dtype)) + 1e-3, -math.inf).exp_()
     return shift  # (fold, 1, batch)
 
 
-def flushed(values: Tensor, least: float | None = None) -> Tensor:
-    """The values with all that is below ``least`` set to zero; by default what is not a normal number.
+def least(dtype: torch.dtype) -> float:
+    """The smallest number that counts."""
+    return _LEAST.get(dtype, torch.finfo(dtype).tiny)
 
-    This happens in place, unless autograd has to know the values before.
-    """
-    least = least or torch.finfo(values.dtype).tiny
+
+def flushed(values: Tensor) -> Tensor:
+    """The values with all that does not count set to zero, in place unless autograd has to know the values before."""
     if values.requires_grad:
-        return torch.hardshrink(values, least)
-    return torch.hardshrink(values, least, out=values)
-
-
-def _headroom(dtype: torch.dtype) -> float:
-    return _HEADROOM.get(dtype, 0.0)
+        return torch.hardshrink(values, least(values.dtype))
+    return torch.hardshrink(values, least(values.dtype), out=values)
 
 
 def contract_down(
@@ -65,8 +63,7 @@ def contract_down(
         torch.bmm(flow, rows.transpose(1, 2), out=gradient)
     torch.bmm(weights.transpose(1, 2), flow, out=scratch)
     rows.mul_(scratch)
-    # Divided by a sum of the largest size, smaller flows would not be normal numbers.
-    flushed(rows, torch.finfo(rows.dtype).tiny * math.exp(_headroom(rows.dtype)))
+    flushed(rows)
 
 
 def mix_up(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
