@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
+from picirc.recycling import recycled
+
 
 def normalise(values: Tensor, log_weights: Tensor) -> Tensor:
     """``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` with the energies ``E = softplus(values)``.
@@ -44,7 +46,7 @@ class _Composite(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, size: int) -> Tensor:
         shape = (len(head), hidden.shape[1] // len(log_weights), len(log_weights))
-        weights, norms = head.new_empty(shape), head.new_empty(*shape[:2], 1)
+        weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
         for start in range(0, len(head), size):
             part = slice(start, start + size)
             values = torch.addmm(bias[part].unsqueeze(1), head[part], hidden).view(-1, *shape[1:])

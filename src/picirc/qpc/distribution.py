@@ -269,8 +269,8 @@ class QPC(Distribution):
         with torch.no_grad():
             mine, finer = self.log_prob(x, mask), self.refined().log_prob(x, mask)
             rounding = torch.finfo(self.dtype).eps * (1 + mine.abs())
-            same = mine == finer  # also where both are -inf
-            return torch.where(same, torch.zeros_like(mine), (mine - finer).abs()).clamp(min=rounding)
+            difference = (mine - finer).abs().clamp(min=rounding)
+            return torch.where(torch.isneginf(mine) & torch.isneginf(finer), 0.0, difference)
 
     def __repr__(self) -> str:
         return f"QPC({len(self.variables)} variables, {self.size:,} weights, {str(self.dtype).split('.')[-1]})"

@@ -67,8 +67,9 @@ class Points:
             with torch.enable_grad():
                 leaf = _fold(params, part).detach().requires_grad_()
                 values = family.log_prob(leaf, x[part])
-            (found,) = torch.autograd.grad(values, leaf, flows[part])
-            _fold(total, part).add_(found)
+            if values.requires_grad:  # a density may ignore its parameters
+                (found,) = torch.autograd.grad(values, leaf, flows[part])
+                _fold(total, part).add_(found)
         return total
 
     def statistics(self, family: Family, params: Tensor, columns: Tensor, flows: Tensor) -> Tensor:

@@ -17,6 +17,10 @@ _HEADROOM = 8.0
 # Smaller numbers are taken for zero. Processors are a hundred times slower with denormal numbers, which would be common
 # where a row sums up many variables. In double precision there is room to keep products from becoming denormal too.
 _LEAST = {torch.float32: 2.0**-126, torch.float64: 2.0**-511}
+# On the way down the products of values and flows must not become denormal either. What they leave out changes a
+# gradient by less than its rounding errors.
+_LEAST_VALUE_DOWN = {torch.float32: 2.0**-46, torch.float64: 2.0**-400}
+_LEAST_FLOW = {torch.float32: 2.0**-66, torch.float64: 2.0**-400}
 
 
 def scale_rows(rows: Tensor) -> Tensor:
@@ -35,6 +39,11 @@ def least(dtype: torch.dtype) -> float:
     return _LEAST.get(dtype, torch.finfo(dtype).tiny)
 
 
+def least_flow(flow: Tensor) -> float:
+    """The smallest flow that counts when this is the flow into the root."""
+    return _LEAST_FLOW.get(flow.dtype, 0.0) * float(flow.abs().amax())
+
+
 def flushed(values: Tensor) -> Tensor:
     """The values with all that does not count set to zero, in place unless autograd has to know the values before."""
     if values.requires_grad:
@@ -43,7 +52,13 @@ def flushed(values: Tensor) -> Tensor:
 
 
 def contract_down(
-    weights: Tensor, rows: Tensor, sums: Tensor, flow: Tensor, scratch: Tensor, gradient: Tensor | None
+    weights: Tensor,
+    rows: Tensor,
+    sums: Tensor,
+    flow: Tensor,
+    scratch: Tensor,
+    gradient: Tensor | None,
+    smallest: float,
 ) -> None:
     """Reverse of ``sums = weights @ rows``: turn rows into their flows in place.
 
@@ -57,13 +72,14 @@ def contract_down(
         flow: ``(fold, o, batch)``, the flow of the log-sums; overwritten.
         scratch: ``(fold, z, batch)``.
         gradient: ``(fold, o, z)``, where the derivative with respect to the weights is written.
+        smallest: The smallest flow that counts.
     """
     flow.div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
     if gradient is not None:
+        torch.hardshrink(rows, _LEAST_VALUE_DOWN.get(rows.dtype, 0.0), out=rows)
         torch.bmm(flow, rows.transpose(1, 2), out=gradient)
     torch.bmm(weights.transpose(1, 2), flow, out=scratch)
-    rows.mul_(scratch)
-    flushed(rows)
+    torch.hardshrink(rows.mul_(scratch), smallest, out=rows)
 
 
 def mix_up(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

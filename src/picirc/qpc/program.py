@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from picirc.qpc.layers import contract_down, gather_back, mix_down, mix_up, scale_rows, spread
+from picirc.qpc.layers import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.qpc.steps import Kinds, MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
 from picirc.qpc.workspace import Lease, Workspace
+from picirc.recycling import recycled
 
 # About a second-level cache: a step works on its rows, its results and their logarithms.
 _CACHE_BYTES = 2**21
@@ -200,11 +201,10 @@ class Program:
         trace.rows[pool][row, 0] = torch.where(torch.isneginf(self.root(trace)), 0.0, flow)
         flows = Flows(
             trace.rows,
-            [torch.empty_like(w, memory_format=torch.contiguous_format) for w in parameters.weights]
-            if gradients
-            else [],
+            [recycled(w.shape, w) for w in parameters.weights] if gradients else [],
             [torch.zeros_like(w) for w in parameters.mixtures] if gradients else [],
         )
+        smallest = least_flow(flow)
         steps = self.steps(len(flow) * parameters.like.element_size())
         scratch = [trace.lease(self._scratch_elements(steps) * len(flow)) for _ in range(2)]
         for number, step in reversed(list(enumerate(steps))):
@@ -212,7 +212,7 @@ class Program:
                 case SumStep():
                     gradient = flows.weights[step.block] if gradients else None
                     weights = parameters.weights[step.block]
-                    self._sum_down(step, trace, trace.sums[number], weights, gradient, scratch)
+                    self._sum_down(step, trace, trace.sums[number], weights, gradient, scratch, smallest)
                 case MixStep():
                     gradient = flows.mixtures[step.block] if gradients else None
                     self._mix_down(step, trace, parameters.mixtures[step.block], gradient)
@@ -259,6 +259,7 @@ class Program:
         weights: Tensor,
         gradient: Tensor | None,
         scratch: Sequence[Tensor],
+        smallest: float,
     ) -> None:
         g, o, z, r = self.dims(step)
         fold, edges = step.stop - step.start, step.edges
@@ -273,6 +274,7 @@ class Program:
             flow.view(fold * g, edges * o, r * batch),
             _shaped(scratch[1], fold * g, z, r * batch),
             None if gradient is None else self.matrices(step, gradient),
+            smallest,
         )
 
     def _mix_up(self, step: MixStep, trace: Trace, weights: Tensor) -> None:
