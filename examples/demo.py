@@ -1,4 +1,4 @@
-"""A tour of picirc in seconds: ``make demo``.
+"""A tour of picirc in a minute: ``make demo``.
 
 Each part of the tour is a function that prints what it shows and may draw into one panel of ``demo.png``.
 """
@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
 
+import digits
 import picirc as pc
 
 Errors = Mapping[str, Sequence[float]]
@@ -137,6 +138,7 @@ def main() -> None:
     picture = Path("demo.png").resolve()
     figure.savefig(picture)
     print(f"\nA picture of it: {picture}")
+    digits.main()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import picirc as pc
 from picirc.structure import chow_liu
 
 POINTS = 32
+STEPS = 1000
 
 
 def independent_bits(train: np.ndarray, test: np.ndarray, values: int) -> float:
@@ -46,13 +47,13 @@ def learn(data: pc.data.Dataset) -> tuple[pc.QPC, pc.QPC]:
     tree = pc.hidden_chow_liu(data.train)
     family = pc.Categorical(data.categories)
     seed = torch.Generator().manual_seed(0)
-    pic = pc.PIC(tree, inputs=family, width=64, generator=seed)
-    pic, _ = pc.fit(pic, data.train, data.valid, rule=pc.shifted(POINTS), steps=1000, validate_every=100)
+    pic = pc.PIC(tree, inputs=family, width=64, sharing="composite", input_sharing="full", generator=seed)
+    schedule = pc.Cosine(2e-2, 2e-4, period=None)
+    pic, _ = pc.fit(pic, data.train, data.valid, rule=pc.shifted(POINTS), steps=STEPS, schedule=schedule)
     hclt = pc.HCLT(tree, inputs=family, states=POINTS, generator=seed)
-    hclt, _ = pc.fit_em(
-        hclt, data.train, data.valid, steps=1000, validate_every=100, schedule=pc.Cosine(0.2, 0.01, 500)
-    )
-    return pic(pc.trapezoidal(POINTS)), hclt()
+    schedule = pc.Cosine(0.6, 0.02, period=None)
+    hclt, _ = pc.fit_em(hclt, data.train, data.valid, steps=STEPS, schedule=schedule, smoothing=0.2)
+    return pic(pc.midpoint(POINTS)), hclt()
 
 
 def sheet(images: torch.Tensor, columns: int) -> np.ndarray:

@@ -33,8 +33,9 @@ def curves(lines: Lines, study: str) -> Curves:
 
 
 def write(lines: Lines, xs: Mapping[str, Sequence[float]], out: Path) -> None:
-    """Write ``table.csv`` and one figure a study."""
+    """Write ``table.csv``, its heart as ``table.md``, and one figure a study."""
     write_table({study: (xs[study], curves(lines, study)) for study in xs}, out / "table.csv")
+    (out / "table.md").write_text(summary(xs["points"], curves(lines, "points")), encoding="utf-8")
     plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
     draw_points(xs["points"], curves(lines, "points")).savefig(out / "points.png")
     draw_coefficients(xs["coefficients"], curves(lines, "coefficients")).savefig(out / "coefficients.png")
@@ -52,6 +53,23 @@ def write_table(studies: Mapping[str, tuple[Sequence[float], Curves]], path: Pat
                 for x, column in zip(xs, values.T, strict=True):
                     numbers = [column.mean(), *quartiles(column)]
                     writer.writerow([study, name, x, *(f"{v:.3g}" for v in numbers), int(np.isinf(column).sum())])
+
+
+def summary(xs: Sequence[float], found: Curves) -> str:
+    """The MSE of the rules against N, median and mean over the models, as a table in Markdown."""
+    models = len(next(iter(found.values())))
+    chosen = [number for number, x in enumerate(xs) if x >= 16]
+    rows = [
+        ["rule", "domain", "over models", *(f"N = {xs[number]:g}" for number in chosen)],
+        ["---"] * (3 + len(chosen)),
+    ]
+    for name, values in found.items():
+        rule, domain = name.split(", ")
+        for word, numbers in (("median", quartiles(values)[1]), ("mean", values.mean(0))):
+            rows.append([rule, domain, word, *(f"{numbers[number]:.1e}" for number in chosen)])
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    note = "Simpson's rule has one point more than the column says."
+    return f"MSE of the log-likelihood, {models} models.\n\n{table}\n\n{note}\n"
 
 
 def quartiles(values: Array) -> Array:
