@@ -115,3 +115,13 @@ def test_a_tolerance_is_positive(tol):
 def test_data_are_checked_first():
     with pytest.raises(ArgumentError, match=r"x: expected a tensor \(batch, 3\)"):
         CASES["lg_tree"].circuit.log_prob(torch.zeros(1, 2))
+
+
+def test_an_unusual_data_point_widens_the_domain():
+    net = pc.BayesNet()
+    net.latent("z", pc.LinearGaussian(std=1.0))
+    net.observed("x", pc.LinearGaussian({"z": 1.0}, std=0.3))
+    circuit = pc.from_bayesnet(net)
+    x = torch.tensor([[12.0], [-20.0], [0.1]], dtype=torch.float64)
+    found = circuit.log_prob(x, tol=1e-6)
+    assert (found.value - circuit.exact().log_prob(x)).abs().max() < 1e-6

@@ -3,12 +3,14 @@
 Every latent's interval is cut into panels with a Gauss–Legendre rule each. The flows of a data point give the
 integrand along each latent with all others integrated out; where its Legendre coefficients on a panel do not decay,
 the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error;
-where that would be too large, it is the change of the last step.
+where that would be too large, it is the change of the last step. An interval that was derived from a latent's
+marginal is widened where its ends carry a part of the integral.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,7 @@ from torch import Tensor
 from picirc.compile.materialise import assemble, make_axes
 from picirc.compile.static import Domain, place, rules_of
 from picirc.errors import ArgumentError
+from picirc.functions import LinearGaussian
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Grid, gauss_legendre
 from picirc.symbolic.circuit import SymbolicCircuit
@@ -46,17 +49,24 @@ def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float, domain: D
     x = torch.as_tensor(x, dtype=torch.float64)
     start = _first_panels(circuit, domain)
     _quadrature(circuit, start)._points(x)  # checks the data before the long work
-    results = [_one(circuit, row.unsqueeze(0), tol, start) for row in x]
+    endless = _endless(circuit, domain)
+    results = [_one(circuit, row.unsqueeze(0), tol, start, endless) for row in x]
     values, errors = zip(*results, strict=True)
     return Adaptive(torch.tensor(values, dtype=torch.float64), torch.tensor(errors, dtype=torch.float64))
 
 
-def _one(circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges) -> tuple[float, float]:
+def _one(
+    circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges, endless: Collection[str]
+) -> tuple[float, float]:
     """Value and error estimate for one data point."""
     last, value, error = math.nan, math.nan, math.inf
     for _ in range(_ROUNDS):
-        value, rough = _inspect(_quadrature(circuit, edges), x, edges, tol)
+        value, rough, masses = _inspect(_quadrature(circuit, edges), x, edges, tol)
         error, last = _distance(value, last), value
+        wider = {z: _widened(e, masses.get(z), tol) if z in endless else e for z, e in edges.items()}
+        if any(len(wider[z]) > len(e) for z, e in edges.items()) and _fits(circuit, wider):
+            edges, last = wider, math.nan  # a wider grid of the same fineness says nothing about the error
+            continue
         smooth = not any(mask.any() for mask in rough.values())
         finer = {z: _halve(e, rough[z] | smooth) for z, e in edges.items()}
         if not _fits(circuit, finer):
@@ -72,6 +82,26 @@ def _one(circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges) -> tuple
 
 def _distance(a: float, b: float) -> float:
     return abs(a - b) if math.isfinite(a - b) else math.inf
+
+
+def _endless(circuit: SymbolicCircuit, domain: Domain) -> set[str]:
+    """The latents whose interval was derived, so that it may turn out too narrow for an unusual data point."""
+    given = domain if isinstance(domain, Mapping) else {}
+    return {
+        z
+        for z, functions in circuit.densities.items()
+        if z not in given and all(isinstance(function, LinearGaussian) for function in functions)
+    }
+
+
+def _widened(edges: NDArray[np.float64], mass: NDArray[np.float64] | None, tol: float) -> NDArray[np.float64]:
+    """The panels, with one as wide as all of them at each end that carries more of the integral than the tolerance."""
+    if mass is None:
+        return edges
+    width = edges[-1] - edges[0]
+    below = [edges[0] - width] if mass[0] > tol else []
+    above = [edges[-1] + width] if mass[-1] > tol else []
+    return np.concatenate([below, edges, above])
 
 
 def _first_panels(circuit: SymbolicCircuit, domain: Domain) -> Edges:
@@ -93,19 +123,22 @@ def _quadrature(circuit: SymbolicCircuit, edges: Edges) -> QPC:
     return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
 
 
-def _inspect(qpc: QPC, x: Tensor, edges: Edges, tol: float) -> tuple[float, dict[str, NDArray[np.bool_]]]:
-    """The log-likelihood on the grid, and for each latent the panels that need halving."""
+def _inspect(
+    qpc: QPC, x: Tensor, edges: Edges, tol: float
+) -> tuple[float, dict[str, NDArray[np.bool_]], dict[str, NDArray[np.float64]]]:
+    """The log-likelihood on the grid, and for each latent the panels that need halving and what each panel carries."""
     total = sum(len(e) - 1 for e in edges.values())
     nodes, weights = legendre.leggauss(_POINTS)
     project = legendre.legvander(nodes, _POINTS - 1).T * weights * (np.arange(_POINTS)[:, None] + 0.5)
     value = float(qpc.log_prob(x))
     if value == -math.inf:
         # No point has met the support of the integrand; that it has none cannot be known.
-        return value, {z: np.ones(len(e) - 1, dtype=bool) for z, e in edges.items()}
+        return value, {z: np.ones(len(e) - 1, dtype=bool) for z, e in edges.items()}, {}
     posterior = qpc.latents(x)
-    rough = {}
+    rough, masses = {}, {}
     for z, e in edges.items():
         mass = posterior[z].probabilities[0].numpy().reshape(-1, _POINTS)  # weight times integrand, by panel
+        masses[z] = mass.sum(1)
         coefficients = (mass / weights) @ project.T
         # What the highest coefficients leave unresolved, relative to the whole integral. A Gauss rule integrates
         # polynomials of twice the degree that its points determine, so relative to the panel it counts squared.
@@ -113,7 +146,7 @@ def _inspect(qpc: QPC, x: Tensor, edges: Edges, tol: float) -> tuple[float, dict
         scale = np.abs(coefficients).max(1).clip(min=np.finfo(np.float64).tiny)
         rough[z] = np.asarray(left * np.minimum(1, left / scale) > tol / total, dtype=bool)
         assert len(rough[z]) == len(e) - 1
-    return value, rough
+    return value, rough, masses
 
 
 def _halve(edges: NDArray[np.float64], chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
