@@ -155,6 +155,11 @@ class SymbolicCircuit:
             rule: A rule (its number of points matters), or one for each latent.
             nested: Count for nested quadrature, where the states of a latent multiply with its ancestors'.
         """
+        missing = [z for z in self.latents if isinstance(rule, Mapping) and z not in rule]
+        if missing:
+            raise ArgumentError(
+                "rule", f"a rule for each latent ({', '.join(self.latents)})", f"none for {missing[0]!r}"
+            )
         counts = {z: len(rule[z] if isinstance(rule, Mapping) else rule) for z in self.latents}
 
         def size(latents: AbstractSet[str]) -> int:
