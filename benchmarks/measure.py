@@ -63,7 +63,9 @@ class Timing:
     repetitions: int
 
 
-def interleaved(case: Run, base: Run, budget: float, warm_up: int = 2, fewest: int = 7) -> Timing:
+def interleaved(
+    case: Run, base: Run, budget: float, prepare: Run | None = None, warm_up: int = 2, fewest: int = 7
+) -> Timing:
     """Run base, case, base, case, … for about ``budget`` seconds.
 
     Args:
@@ -71,16 +73,17 @@ def interleaved(case: Run, base: Run, budget: float, warm_up: int = 2, fewest: i
         base: What it is compared with.
         budget: The time to spend. Repetitions go on until it is over, though never fewer than ``fewest``; only when
             three have already taken five times the budget is that enough.
+        prepare: What runs before each run of either and is not measured.
         warm_up: How often both run before anything counts.
         fewest: The number of repetitions that a median needs.
     """
     for _ in range(warm_up):
-        base()
-        case()
+        seconds(base, prepare)
+        seconds(case, prepare)
     pairs: list[tuple[float, float]] = []
     start = time.perf_counter()
     while True:
-        pairs.append((seconds(base), seconds(case)))
+        pairs.append((seconds(base, prepare), seconds(case, prepare)))
         spent = time.perf_counter() - start
         if (len(pairs) >= fewest and spent > budget) or (len(pairs) >= min(3, fewest) and spent > 5 * budget):
             break
@@ -88,8 +91,10 @@ def interleaved(case: Run, base: Run, budget: float, warm_up: int = 2, fewest: i
     return Timing(median(times), median(bases), median(t / b for b, t in pairs), len(pairs))
 
 
-def seconds(run: Run) -> float:
+def seconds(run: Run, prepare: Run | None = None) -> float:
     """The time of one run."""
+    if prepare:
+        prepare()
     start = time.perf_counter()
     run()
     return time.perf_counter() - start

@@ -11,7 +11,7 @@ import torch
 
 import picirc as pc
 from measure import Fresh, interleaved
-from workload import Workload, peak_of
+from workload import BARE, Workload, peak_of
 
 # What each case is compared with: the products of one pass, those of both, or the bare pass up.
 BASES = {
@@ -29,13 +29,13 @@ BASES = {
 def measure(tree: pc.LatentTree, states: int, batch: int, budget: float, fresh: Fresh) -> list[dict[str, Any]]:
     """All figures for one N and one B."""
     workload = Workload(tree, states, batch)
-    workload.settle()
     runs = {**workload.limits(), **workload.cases}
     shape = {"states": states, "batch": batch}
     sizes = {"array_bytes": workload.array_bytes, "gradient_bytes": workload.gradient_bytes}
     records: list[dict[str, Any]] = []
     for case, base in BASES.items():
-        timing = interleaved(runs[case], runs[base], budget)
+        bare = case in BARE or base in BARE
+        timing = interleaved(runs[case], runs[base], budget, prepare=workload.fill if bare else None)
         memory = fresh(peak_of, case, tree.parents, states, batch)
         records.append({**shape, "case": case, "against": base, **asdict(timing), "peak_bytes": memory, **sizes})
     return _limits(records, workload.flops, shape) + records

@@ -15,8 +15,10 @@ from torch import Tensor
 import picirc as pc
 from measure import Run, peak
 from picirc.compile.skeleton import Skeleton
+from picirc.qpc.evidence import as_points
 from picirc.qpc.steps import SumStep
 
+BARE = ("up", "up+down")  # the cases that find the inputs in place
 PIXELS = 784
 CATEGORIES = 256
 _IMAGES = 10_000  # as many images give the same kind of tree as all of them, in a fraction of the time
@@ -52,10 +54,13 @@ class Workload:
         for tensor in self.qpc.parameters.tensors:
             tensor.requires_grad_()
         self._parameters = self.qpc.parameters.detach()
-        # A program of its own for the bare passes: its buffers hold what they left there, not what a query did.
-        self._program = Skeleton(tree, model.families).engine(states).program
+        # An engine of its own for the bare passes: no query comes between its buffers and those who expect them full.
+        self._engine = Skeleton(tree, model.families).engine(states)
+        self._program = self._engine.program
         self._steps = [step for step in self._program.schedule.steps if isinstance(step, SumStep)]
         self.x = torch.randint(categories, (batch, tree.n_variables), generator=self._generator).float()
+        names = [str(variable) for variable in range(tree.n_variables)]
+        self._points = as_points(self.x, None, model.families, names, self._parameters.like)
         self.half = self.x.clone()
         self.half[:, tree.n_variables // 2 :] = torch.nan
 
@@ -110,25 +115,19 @@ class Workload:
 
         return {"limit": limit, "limit3": limit3}
 
-    def settle(self) -> None:
-        """Put ordinary numbers into the buffers that ``up`` and ``up+down`` find filled."""
-
-        def write(rows: list[Tensor]) -> None:
-            for pool in rows:
-                pool.normal_(generator=self._generator)
-
-        self._program.up(write, self._parameters, self.batch, keep=False).lease.release()
-        trace = self._program.up(_leave, self._parameters, self.batch, keep=False)
-        assert bool(self._program.root(trace).isfinite().all()), "the buffers hold no ordinary numbers"
-        trace.lease.release()
+    def fill(self) -> None:
+        """Begin a pass: put the log-probabilities of the data into its rows, which is not part of ``up``."""
+        self._trace = self._program.fresh_trace(self._parameters.like, self.batch)
+        self._engine.layer.fill(self._trace.rows, self._points, self._parameters.inputs)
 
     def _up(self) -> None:
-        self._program.up(_leave, self._parameters, self.batch, keep=False).lease.release()
+        self._program.climb(self._trace, self._parameters, self.batch, keep=False)
+        self._trace.lease.release()
 
     def _up_down(self) -> None:
-        trace = self._program.up(_leave, self._parameters, self.batch, keep=True)
-        self._program.down(trace, self._parameters, torch.ones(self.batch))
-        trace.lease.release()
+        self._program.climb(self._trace, self._parameters, self.batch, keep=True)
+        self._program.down(self._trace, self._parameters, torch.ones(self.batch))
+        self._trace.lease.release()
 
     def _gradient(self) -> None:
         for tensor in self.qpc.parameters.tensors:
@@ -142,10 +141,15 @@ class Workload:
 def peak_of(case: str, parents: tuple[int, ...], states: int, batch: int) -> int:
     """The peak memory of a case in bytes beyond parameters and data; for a process of its own."""
     small = Workload(pc.chain(20), states=4, batch=4, categories=4)
+    small.fill()
     small.cases[case]()  # loads the code and starts the threads, which are not what is measured
     variables = tuple((i,) for i in range(len(parents)))
-    return peak(Workload(pc.LatentTree(parents, variables), states, batch).cases[case])
+    workload = Workload(pc.LatentTree(parents, variables), states, batch)
+    run = workload.cases[case]
 
+    def whole() -> None:
+        if case in BARE:
+            workload.fill()
+        run()
 
-def _leave(rows: list[Tensor]) -> None:
-    """Fill rows that are full already."""
+    return peak(whole)

@@ -29,9 +29,17 @@ def scale_rows(rows: Tensor) -> Tensor:
     A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
     difference from becoming NaN, and the values zero.
     """
-    shift = rows.amax(1, keepdim=True).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
+    shift = _maxima(rows).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
     torch.threshold_(rows.sub_(shift), math.log(least(rows.dtype)) + 1e-3, -math.inf).exp_()
     return shift  # (fold, 1, batch)
+
+
+def _maxima(rows: Tensor) -> Tensor:
+    """The maximum over the states, ``(fold, 1, batch)``; of many states in two stages, which is faster."""
+    fold, states, batch = rows.shape
+    if states >= 64 and states % 8 == 0:
+        rows = rows.view(fold, states // 8, 8, batch).amax(1)
+    return rows.amax(1, keepdim=True)
 
 
 def least(dtype: torch.dtype) -> float:

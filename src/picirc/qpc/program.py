@@ -65,7 +65,8 @@ class Trace:
 
     Attributes:
         rows: For each pool ``(rows, states, batch)``.
-        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by.
+        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by. In a simple schedule each
+            row has its own part only, otherwise also those of all rows below.
         sums: For each sum step, by its number, the results before the logarithm, as a flat buffer.
         lease: The buffers that hold them.
     """
@@ -103,6 +104,7 @@ class Program:
         self.schedule = schedule
         self._sizes = dict(sizes)
         self.shapes = [self.sizes(pool.kinds) for pool in schedule.pools]
+        self._simple = all(map(_is_simple, schedule.steps))
         self.workspace = Workspace()
         self._indices: dict[tuple[int, torch.device], Tensor] = {}
         self._pieces: dict[int, list[Step]] = {}
@@ -166,6 +168,11 @@ class Program:
         """
         trace = self.fresh_trace(parameters.like, batch)
         fill(trace.rows)
+        self.climb(trace, parameters, batch, keep)
+        return trace
+
+    def climb(self, trace: Trace, parameters: Parameters, batch: int, keep: bool = True) -> None:
+        """The part of ``up`` that is left when the inputs are in their rows."""
         steps = self.steps(batch * parameters.like.element_size())
         scratch = trace.lease(self._scratch_elements(steps) * batch)
         if keep:
@@ -180,12 +187,15 @@ class Program:
                     # Copies, because rows of the same pool are written.
                     rows, scales = (rows_of(pools, step).clone() for pools in (trace.rows, trace.scales))
                     self.send(step.sends, self.shapes[step.pool], rows, scales, trace)
-        return trace
 
     def root(self, trace: Trace) -> Tensor:
         """The log-value of the root, ``(batch,)``, in double precision."""
         pool, row = self.schedule.root
-        return trace.rows[pool][row, 0] + trace.scales[pool][row]
+        if self._simple:
+            scale = sum(scales.sum(0, dtype=torch.float64) for scales in trace.scales)
+        else:
+            scale = trace.scales[pool][row]
+        return trace.rows[pool][row, 0] + scale
 
     def down(self, trace: Trace, parameters: Parameters, flow: Tensor, gradients: bool = True) -> Flows:
         """Turn the rows of a trace into flows, in place; the trace cannot be used again.
@@ -241,6 +251,11 @@ class Program:
         sums = logs if sums is None else sums.view_as(logs)
         torch.bmm(self.matrices(step, weights), cells, out=sums)
         torch.log(sums, out=logs)
+        results = logs.view(fold * edges, g * o * r, batch)
+        if self._simple:
+            scales.copy_(shift.view(fold, batch))
+            self.send(step.sends, self.result_shape(step), results, None, trace)
+            return
         if g == r == 1:
             scales = scales + shift.view(fold, batch)
         else:
@@ -248,7 +263,6 @@ class Program:
             scales = scales.clone()  # they may be sent to rows of the same pool
         if edges > 1:
             scales = scales.repeat_interleave(edges, 0)
-        results = logs.view(fold * edges, g * o * r, batch)
         self.send(step.sends, self.result_shape(step), results, scales, trace)
 
     def _sum_down(
@@ -296,15 +310,14 @@ class Program:
         return rows[sources], scales[sources]
 
     def send(
-        self, sends: Sequence[Send], shape: tuple[int, ...], results: Tensor, scales: Tensor, trace: Trace
+        self, sends: Sequence[Send], shape: tuple[int, ...], results: Tensor, scales: Tensor | None, trace: Trace
     ) -> None:
-        """Multiply results into the rows that use them, which means adding logarithms."""
+        """Multiply results into the rows that use them, which means adding logarithms; and scales, if they travel."""
         for send in sends:
             rows = self.index(send.rows, results.device)
-            chosen, scale = results, scales
+            chosen = results
             if send.sources is not None:
-                sources = self.index(send.sources, results.device)
-                chosen, scale = results[sources], scales[sources]
+                chosen = results[self.index(send.sources, results.device)]
             target = trace.rows[send.pool]
             if send.axes is None:
                 target.index_add_(0, rows, chosen)
@@ -312,7 +325,9 @@ class Program:
                 into = self.shapes[send.pool]
                 viewed = target.unflatten(1, into or (1,))
                 viewed.index_add_(0, rows, spread(chosen, send.axes, shape, into).reshape(-1, *viewed.shape[1:]))
-            trace.scales[send.pool].index_add_(0, rows, scale)
+            if scales is not None:
+                scale = scales if send.sources is None else scales[self.index(send.sources, results.device)]
+                trace.scales[send.pool].index_add_(0, rows, scale)
 
     def _collect(self, sends: Sequence[Send], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
         """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""
@@ -337,7 +352,11 @@ class Program:
         lease = self.workspace.lease(like.dtype, like.device)
         pools = self.schedule.pools
         rows = [lease(p.rows, math.prod(shape), batch) for p, shape in zip(pools, self.shapes, strict=True)]
-        scales = [torch.zeros(p.rows, batch, dtype=torch.float64, device=like.device) for p in pools]
+        if self._simple:
+            scales = [lease(p.rows, batch).zero_() for p in pools]
+        else:
+            # Sums of many maxima, and differences of such sums where rows are mixed.
+            scales = [torch.zeros(p.rows, batch, dtype=torch.float64, device=like.device) for p in pools]
         return Trace(rows, scales, lease)
 
     def _sum_buffers(self, steps: Sequence[Step], lease: Lease, batch: int) -> dict[int, Tensor]:
@@ -354,6 +373,17 @@ class Program:
         sums = [step for step in steps if isinstance(step, SumStep)]
         rows = [(s.stop - s.start) * math.prod(self.shapes[s.pool]) for s in sums]
         return max([1, *rows, *(self._result_elements(s) for s in sums)])
+
+
+def _is_simple(step: Step) -> bool:
+    """Whether all of a row's value reaches one other row, so that in the end the scales just add up."""
+    return (
+        isinstance(step, SumStep)
+        and not (step.shared or step.passed)
+        and step.edges == 1
+        and all(send.sources is None for send in step.sends)
+        and len(step.sends) == 1
+    )
 
 
 def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
