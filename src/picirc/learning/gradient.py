@@ -34,6 +34,7 @@ def fit(
     steps: int = 5000,
     schedule: Cosine | None = None,
     optimizer: str = "adam",
+    betas: tuple[float, float] = (0.9, 0.95),
     weight_decay: float = 0.0,
     clip: float | None = None,
     accumulate: int = 1,
@@ -58,8 +59,9 @@ def fit(
         rule: The quadrature rule of a PIC.
         batch_size: Rows of a batch.
         steps: The largest number of steps.
-        schedule: The step sizes; by default 1e-2 → 1e-4 by cosine, once over all steps.
+        schedule: The step sizes; by default 2e-2 → 2e-4 by cosine, once over all steps, after a short warm-up.
         optimizer: ``"adam"`` or ``"adamw"``.
+        betas: How much of the averages of gradients and of their squares the optimizer keeps at each step.
         weight_decay: Of the optimizer.
         clip: The largest norm of a gradient; None for no limit.
         accumulate: Parts that each batch is processed in, one after the other, to save memory.
@@ -83,9 +85,9 @@ def fit(
         raise ArgumentError("clip", "a positive number, or None", clip)
     model = copy.deepcopy(model)
     variables = len(model.families)
-    schedule = schedule or Cosine(period=None)
+    schedule = schedule or Cosine(2e-2, 2e-4, period=None, warmup=min(50, steps // 10))
     processes = Processes.current()
-    solver = _optimizer(optimizer, model, weight_decay)
+    solver = _optimizer(optimizer, model, betas, weight_decay)
     batches = as_batches(train, variables, batch_size, seed)
     table = None if valid is None else as_rows("valid", valid, variables)
     processes.share(model)
@@ -126,6 +128,7 @@ def fit(
         "steps": steps,
         "schedule": repr(schedule),
         "optimizer": optimizer,
+        "betas": list(betas),
         "weight_decay": weight_decay,
         "clip": clip,
         "accumulate": accumulate,
@@ -171,11 +174,15 @@ def _validation_rule(rule: Rule | RandomRule | None) -> Rule | None:
     return rule.resize(2 * len(rule)).rule if isinstance(rule, RandomRule) else rule
 
 
-def _optimizer(name: str, model: nn.Module, weight_decay: float) -> torch.optim.Optimizer:
+def _optimizer(
+    name: str, model: nn.Module, betas: tuple[float, float], weight_decay: float
+) -> torch.optim.Optimizer:
     kinds: dict[str, type[torch.optim.Adam | torch.optim.AdamW]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
     }
     if name not in kinds:
         raise ArgumentError("optimizer", '"adam" or "adamw"', name)
-    return kinds[name](model.parameters(), lr=1e-2, weight_decay=weight_decay)
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ArgumentError("betas", "two numbers from 0 to below 1", betas)
+    return kinds[name](model.parameters(), lr=1e-2, betas=betas, weight_decay=weight_decay)
