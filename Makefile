@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 
-.PHONY: demo test check format sanity bench bench-peers clean
+.PHONY: demo test check format sanity bench bench-training bench-peers clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -27,6 +27,10 @@ sanity: .venv/ready
 # Time and memory against the bare matrix products; a quarter of an hour, or a minute with ARGS=--quick.
 bench: .venv/ready
 	$(BIN)/python benchmarks/bench.py $(ARGS)
+
+# A training step against the bare matrix products and against tables; ten minutes.
+bench-training: .venv/ready
+	$(BIN)/python benchmarks/training.py $(ARGS)
 
 # The same circuits in other libraries, which live in an environment of their own; half an hour.
 bench-peers: .venv-peers/ready

@@ -104,7 +104,7 @@ class PIC(nn.Module):
             given their latent, and one table serves them all.
         product: For region graphs ``"cp"`` or ``"tucker"``.
         fourier: Whether the nets begin with Fourier features.
-        sigma: The standard deviation of their frequencies.
+        sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
         generator: The source of the random initial parameters.
 
@@ -119,12 +119,12 @@ class PIC(nn.Module):
         self,
         structure: LatentTree | RegionGraph,
         inputs: Family | Sequence[Family],
-        width: int = 64,
+        width: int = 256,
         sharing: str = "composite",
         input_sharing: str = "composite",
         product: str = "cp",
         fourier: bool = True,
-        sigma: float = 1.0,
+        sigma: float = 2.0,
         learnable: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 import picirc as pc
 from neural import SHARING, each_sharing
 from picirc.functions import nets
-from picirc.functions.energy import composite_weights, normalise
+from picirc.functions.energy import composite_weights, normalise, separate_weights
 from picirc.functions.nets import Bank, Features
 
 WIDTH, ROWS = 6, 5
@@ -110,6 +110,18 @@ def test_weights_of_shared_nets_have_the_right_gradient(size):
     head, bias, hidden = tensors
     values = (head @ hidden + bias.unsqueeze(1)).view(3, 2, 4)
     torch.testing.assert_close(composite_weights(*tensors, LOG_WEIGHTS, size), normalise(values, LOG_WEIGHTS))
+
+
+@pytest.mark.parametrize("size", [1, 2, 10])
+def test_weights_of_separate_nets_have_the_right_gradient(size):
+    generator = torch.Generator().manual_seed(4)
+    shapes = [(3, WIDTH, WIDTH), (3, WIDTH), (3, WIDTH), (3,), (WIDTH, 8)]
+    tensors = [torch.randn(s, generator=generator, dtype=torch.float64, requires_grad=True) for s in shapes]
+    assert torch.autograd.gradcheck(lambda *t: separate_weights(*t, LOG_WEIGHTS, size), tensors)
+    hidden, hidden_bias, head, bias, features = tensors
+    active = torch.tanh(hidden @ features + hidden_bias.unsqueeze(2))
+    values = (torch.einsum("rw,rwp->rp", head, active) + bias.unsqueeze(1)).view(3, 2, 4)
+    torch.testing.assert_close(separate_weights(*tensors, LOG_WEIGHTS, size), normalise(values, LOG_WEIGHTS))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 40.0, 1e4])

@@ -1,4 +1,4 @@
-"""Energy-based densities on a grid, with a hand-written gradient for nets that share their hidden layer."""
+"""Energy-based densities on a grid, with hand-written gradients."""
 
 from __future__ import annotations
 
@@ -42,6 +42,45 @@ def composite_weights(head: Tensor, bias: Tensor, hidden: Tensor, log_weights: T
     return weights
 
 
+def separate_weights(
+    hidden: Tensor, hidden_bias: Tensor, head: Tensor, bias: Tensor, features: Tensor, log_weights: Tensor, size: int
+) -> Tensor:
+    """Sum weights of functions ``head_i · tanh(hidden_i · features(z) + hidden_bias_i) + bias_i``, some at a time.
+
+    Activations are never kept: on the way back they are computed again, in a buffer that serves all pieces.
+
+    Args:
+        hidden: ``(rows, width, width)``.
+        hidden_bias: ``(rows, width)``.
+        head: ``(rows, width)``.
+        bias: ``(rows,)``.
+        features: ``(width, points)`` with ``points = o · z``.
+        log_weights: ``(z,)``.
+        size: The number of functions of a piece.
+
+    Returns:
+        ``(rows, o, z)``.
+    """
+    nets = (hidden, hidden_bias, head, bias, features)
+    weights: Tensor = _Separate.apply(*nets, log_weights, size)  # type: ignore[no-untyped-call]
+    return weights
+
+
+def _weigh(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
+    """As ``normalise``, for values ``(rows, points)``; also the logarithms of the normalisers ``(rows, o, 1)``."""
+    logs = softplus(values).neg_().view_as(out).add_(log_weights)
+    torch.logsumexp(logs, -1, keepdim=True, out=norms)
+    torch.exp(logs.sub_(norms), out=out)
+
+
+def _flow_back(weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
+    """Reverse of ``_weigh``: the derivative with respect to the values, ``(rows, points)``."""
+    flow = (weights * gradient).sum(-1, keepdim=True).sub(gradient).mul_(weights)  # −dL/d(log-weights), that is dL/dE
+    # exp(−E) = S · norm / w_k, and the slope of softplus is 1 − exp(−E).
+    slope = weights.log().add_(norms).sub_(log_weights).exp_().neg_().add_(1)
+    return flow.mul_(slope).flatten(1)
+
+
 class _Composite(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, size: int) -> Tensor:
@@ -49,10 +88,8 @@ class _Composite(torch.autograd.Function):
         weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
         for start in range(0, len(head), size):
             part = slice(start, start + size)
-            values = torch.addmm(bias[part].unsqueeze(1), head[part], hidden).view(-1, *shape[1:])
-            logs = softplus(values).neg_().add_(log_weights)
-            norm = torch.logsumexp(logs, -1, keepdim=True, out=norms[part])
-            torch.exp(logs.sub_(norm), out=weights[part])
+            values = torch.addmm(bias[part].unsqueeze(1), head[part], hidden)
+            _weigh(values, log_weights, norms[part], weights[part])
         ctx.save_for_backward(head, hidden, log_weights, weights, norms)
         ctx.size = size
         return weights
@@ -64,12 +101,64 @@ class _Composite(torch.autograd.Function):
         d_head, d_bias, d_hidden = torch.empty_like(head), head.new_empty(len(head)), torch.zeros_like(hidden)
         for start in range(0, len(head), ctx.size):
             part = slice(start, start + ctx.size)
-            w, g = weights[part], gradient[0][part]
-            flow = (w * g).sum(-1, keepdim=True).sub(g).mul_(w)  # −dL/d(log-weights), that is dL/dE
-            # exp(−E) = S · norm / w_k, and the slope of softplus is 1 − exp(−E).
-            slope = w.log().add_(norms[part]).sub_(log_weights).exp_().neg_().add_(1)
-            flow = flow.mul_(slope).flatten(1)  # (rows, points)
+            flow = _flow_back(weights[part], norms[part], log_weights, gradient[0][part])
             torch.mm(flow, hidden.T, out=d_head[part])
             torch.sum(flow, 1, out=d_bias[part])
             d_hidden.addmm_(head[part].T, flow)
         return d_head, d_bias, d_hidden, None, None
+
+
+class _Separate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        hidden_bias: Tensor,
+        head: Tensor,
+        bias: Tensor,
+        features: Tensor,
+        log_weights: Tensor,
+        size: int,
+    ) -> Tensor:
+        shape = (len(head), features.shape[1] // len(log_weights), len(log_weights))
+        weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
+        buffer = head.new_empty(size, *features.shape)
+        for start in range(0, len(head), size):
+            part = slice(start, start + size)
+            active = _active(hidden[part], hidden_bias[part], features, buffer)
+            values = torch.baddbmm(bias[part].view(-1, 1, 1), head[part].unsqueeze(1), active).squeeze(1)
+            _weigh(values, log_weights, norms[part], weights[part])
+        ctx.save_for_backward(hidden, hidden_bias, head, features, log_weights, weights, norms)
+        ctx.size = size
+        return weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, hidden_bias, head, features, log_weights, weights, norms = ctx.saved_tensors
+        d_hidden, d_hidden_bias, d_head = (torch.empty_like(t) for t in (hidden, hidden_bias, head))
+        d_bias = head.new_empty(len(head))
+        d_features = torch.zeros_like(features) if ctx.needs_input_grad[4] else None
+        buffer, back = (head.new_empty(ctx.size, *features.shape) for _ in range(2))
+        for start in range(0, len(head), ctx.size):
+            part = slice(start, start + ctx.size)
+            active = _active(hidden[part], hidden_bias[part], features, buffer)
+            flow = _flow_back(weights[part], norms[part], log_weights, gradient[0][part])
+            torch.sum(flow, 1, out=d_bias[part])
+            flow = flow.unsqueeze(1)  # (rows, 1, points)
+            torch.bmm(flow, active.mT, out=d_head[part].unsqueeze(1))
+            inner = torch.mul(head[part].unsqueeze(2), flow, out=back[: len(flow)])
+            torch.ops.aten.tanh_backward.grad_input(inner, active, grad_input=inner)
+            torch.sum(inner, 2, out=d_hidden_bias[part])
+            flat = inner.flatten(0, 1)  # (rows · width, points)
+            torch.mm(flat, features.T, out=d_hidden[part].flatten(0, 1))
+            if d_features is not None:
+                d_features.addmm_(hidden[part].flatten(0, 1).T, flat)
+        return d_hidden, d_hidden_bias, d_head, d_bias, d_features, None, None
+
+
+def _active(hidden: Tensor, bias: Tensor, features: Tensor, buffer: Tensor) -> Tensor:
+    """The activations of the hidden layers, ``(rows, width, points)``, in a buffer."""
+    out = buffer[: len(hidden)]
+    torch.addmm(bias.reshape(-1, 1), hidden.flatten(0, 1), features, out=out.flatten(0, 1)).tanh_()
+    return out

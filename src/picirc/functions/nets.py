@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from picirc.errors import ArgumentError
 from picirc.functions.chunked import chunked
-from picirc.functions.energy import composite_weights, normalise
+from picirc.functions.energy import composite_weights, normalise, separate_weights
 
 Finish = Callable[[Tensor], Tensor]
 
@@ -136,10 +136,14 @@ class Bank(nn.Module):
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
             log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
         """
-        if self.sharing == "none":
+        if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
             shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
             found: Tensor = self(z, lambda values: normalise(values.view(shape), log_weights))
             return found
+        if self.sharing == "none":
+            nets = (self.hidden, self.hidden_bias, self.head.squeeze(1), self.head_bias.squeeze(1))
+            features = self.features(z).T.contiguous()
+            return separate_weights(*nets, features, log_weights, _piece(features.numel())).unsqueeze(1)
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
         head, bias = self.head.squeeze(1), self.head_bias.squeeze(1)
         with torch.autocast(z.device.type, enabled=False):  # probabilities are normalised in full precision
