@@ -10,7 +10,7 @@ from torch import Tensor
 
 from picirc.inputs.family import require_integer
 from picirc.inputs.finite import LARGEST_LOGIT, FiniteFamily, count_values
-from picirc.inputs.numerics import as_float, bounded, log_mix
+from picirc.inputs.numerics import as_float, log_mix, log_probabilities
 
 
 @final
@@ -48,7 +48,7 @@ class Categorical(FiniteFamily):
 
     def constrain(self, raw: Tensor) -> Tensor:
         """``log_softmax`` of the raw values, these kept within ±1000."""
-        return bounded(raw, LARGEST_LOGIT).log_softmax(-1)
+        return log_probabilities(raw, LARGEST_LOGIT)
 
     def unconstrain(self, params: Tensor) -> Tensor:
         """Return the log-probabilities themselves."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError
 from picirc.inputs.family import Family, require_support
 from picirc.inputs.numerics import as_float
+from picirc.recycling import recycled
 
 LARGEST_LOGIT = 1e3  # beyond any probability of interest, yet sums of such logits are far from overflow
 
@@ -129,7 +130,8 @@ def count_values(weights: Tensor, codes: Tensor, values: int, *, shared: bool) -
     """Sum weights ``(F, K, B)`` by the codes ``(F, B)``: ``(F, K, C)``, or ``(1, K, C)`` if shared."""
     folds, states, _ = weights.shape
     if not shared:
-        return weights.new_zeros(folds, states, values).scatter_add(2, _each_state(codes, states), weights)
+        counts = recycled((folds, states, values), weights).zero_()
+        return counts.scatter_add_(2, _each_state(codes, states), weights)
     total = weights.new_zeros(states, values)
     # A few variables at a time are brought into the order (state, variable, row), within the cache.
     for some, part in zip(codes.split(_FOLDS), weights.split(_FOLDS), strict=True):

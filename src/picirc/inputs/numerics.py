@@ -3,15 +3,57 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from picirc.recycling import recycled
+
+# Elements that are normalised at a time, few enough to stay in the processor's cache.
+_PIECE_ELEMENTS = 2**18
 
 
 def bounded(raw: Tensor, limit: float) -> Tensor:
     """Clamp to ±limit: far enough out not to matter, near enough for sums of such numbers to stay finite."""
     return raw.clamp(-limit, limit)
+
+
+def log_probabilities(raw: Tensor, limit: float) -> Tensor:
+    """``log_softmax`` over the last axis of values kept within ±limit; for large tables, in storage used before."""
+    logs: Tensor = _LogProbabilities.apply(raw, limit)  # type: ignore[no-untyped-call]
+    return logs
+
+
+class _LogProbabilities(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor, limit: float) -> Tensor:
+        logs = recycled(raw.shape, raw)
+        for some, out in zip(_pieces(raw), _pieces(logs), strict=True):
+            torch.log_softmax(some.clamp(-limit, limit), -1, out=out)
+        ctx.save_for_backward(raw, logs)
+        ctx.limit = limit
+        return logs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
+        raw, logs = ctx.saved_tensors
+        found = recycled(raw.shape, raw)
+        for some, log, flow, out in zip(*map(_pieces, (raw, logs, gradient[0], found)), strict=True):
+            torch.mul(log.exp(), flow.sum(-1, keepdim=True), out=out)
+            torch.sub(flow, out, out=out)
+            out.masked_fill_(some.abs() > ctx.limit, 0.0)
+        return found, None
+
+
+def _pieces(table: Tensor) -> tuple[Tensor, ...]:
+    """A table ``(..., C)`` as pieces ``(rows, C)``, views where it is contiguous."""
+    size = max(1, _PIECE_ELEMENTS // table.shape[-1])
+    pieces: tuple[Tensor, ...] = table.reshape(-1, table.shape[-1]).split(size)
+    return pieces
 
 
 def positive(raw: Tensor, floor: float) -> Tensor:

@@ -14,7 +14,7 @@ from picirc.inputs import Family
 from picirc.qpc.evidence import Evidence, Points
 from picirc.qpc.layers import gather_back, spread
 from picirc.qpc.program import Program
-from picirc.qpc.steps import Kinds, Rows
+from picirc.qpc.steps import Kinds, MixStep, Rows
 
 
 @dataclass(frozen=True)
@@ -58,32 +58,33 @@ class InputLayer:
         writes = [_claims(group, written) for group in groups]
         # What is multiplied in would be lost in rows that are written afterwards.
         self._fills = sorted(zip(self.groups, writes, strict=True), key=lambda fill: not fill[1])
-        self._blank: list[Rows] = [np.flatnonzero(~rows) for rows in written]
+        for step in program.schedule.steps:
+            if isinstance(step, MixStep):
+                written[step.pool][step.start : step.stop] = True
+        self._blank = [_spans(~rows) for rows in written]
 
     def fill(self, rows: list[Tensor], evidence: Evidence, params: Sequence[Tensor]) -> None:
-        """Write the log-values of the inputs into all rows; rows without inputs become log 1."""
+        """Write the log-values of the inputs into the rows; those without inputs, unless mixtures, become log 1."""
         for pool, blank in zip(rows, self._blank, strict=True):
-            start, stop = _span(blank)
-            if stop:
+            for start, stop in blank:
                 pool[start:stop].zero_()
-            elif len(blank):
-                pool.index_fill_(0, self._program.index(blank, pool.device), 0.0)
         for group, writes in self._fills:
             self._fill_group(rows[group.pool], group, evidence, params[group.params], writes)
 
     def gradients(self, flows: Sequence[Tensor], evidence: Points, params: Sequence[Tensor]) -> list[Tensor]:
         """The derivative of the root's log-value with respect to each parameter tensor, weighted by the flows."""
-        totals = [torch.zeros_like(p) for p in params]
+        totals: list[Tensor | None] = [None] * len(params)
         for group in self.groups:
             chosen = self.select(group, params[group.params])
             flow = self.flows(group, flows)
             columns = self._program.index(group.columns, flow.device)
             found = evidence.gradient(group.family, chosen, columns, flow)
-            if group.selection is None:
-                totals[group.params] += found
-            else:
-                totals[group.params].index_add_(0, self._program.index(group.selection, flow.device), found)
-        return totals
+            if group.selection is not None:
+                rows = self._program.index(group.selection, flow.device)
+                found = torch.zeros_like(params[group.params]).index_add_(0, rows, found)
+            total = totals[group.params]
+            totals[group.params] = found if total is None else total.add_(found)
+        return [torch.zeros_like(p) if t is None else t for p, t in zip(params, totals, strict=True)]
 
     def flows(self, group: InputGroup, flows: Sequence[Tensor]) -> Tensor:
         """The flows that reach a group's distributions, ``(fold, states, batch)``."""
@@ -129,6 +130,12 @@ def _claims(group: InputGroup, written: Sequence[NDArray[np.bool_]]) -> bool:
         written[group.pool][rows] = True
         return True
     return False
+
+
+def _spans(chosen: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Start and stop of every run of chosen rows."""
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
 def _span(rows: Rows) -> tuple[int, int]:

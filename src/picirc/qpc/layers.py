@@ -90,40 +90,44 @@ def contract_down(
     torch.hardshrink(rows.mul_(scratch), smallest, out=rows)
 
 
-def mix_up(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def mix_up(parts: Tensor, scales: Tensor, weights: Tensor, out: Tensor) -> Tensor:
     """``log Σ_a w_a exp(part_a)`` over the second axis, scaled.
 
     Args:
-        parts: ``(fold, arity, states, batch)``, log-values.
+        parts: ``(fold, arity, states, batch)``, log-values; overwritten.
         scales: ``(fold, arity, batch)``, what has to be added to them.
         weights: ``(fold, arity, states or 1)``.
+        out: ``(fold, states, batch)``, where the mixtures go.
 
     Returns:
-        The mixtures ``(fold, states, batch)`` and their scales ``(fold, batch)``.
+        Their scales ``(fold, batch)``.
     """
-    shifted, top, scale = _align(parts, scales)
-    mixed = (shifted.sub_(top.unsqueeze(1)).exp_() * weights.unsqueeze(-1)).sum(1)
-    return mixed.log_().add_(top), scale
+    top, scale = _align(parts, scales)
+    torch.sum(parts.mul_(weights.unsqueeze(-1)), 1, out=out)
+    out.log_().add_(top)
+    return scale
 
 
 def mix_down(parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradient: Tensor | None) -> Tensor:
-    """Reverse of ``mix_up``: the flows of the parts ``(fold, arity, states, batch)``."""
-    shifted, top, _ = _align(parts, scales)
-    ratio = shifted.sub_(top.unsqueeze(1)).exp_()
-    total = (ratio * weights.unsqueeze(-1)).sum(1).clamp_(min=torch.finfo(ratio.dtype).tiny)
-    ratio.mul_((flow / total).unsqueeze(1))
+    """Reverse of ``mix_up``: turn the parts into their flows ``(fold, arity, states, batch)``."""
+    _align(parts, scales)
+    weights = weights.unsqueeze(-1)
+    total = torch.einsum("fasb,fas->fsb", parts, weights.squeeze(-1).expand(parts.shape[:3]))
+    parts.mul_(torch.div(flow, total.clamp_(min=torch.finfo(total.dtype).tiny), out=total).unsqueeze(1))
     if gradient is not None:
-        summed = ratio.sum(-1)  # (fold, arity, states)
+        summed = parts.sum(-1)  # (fold, arity, states)
         gradient.add_(summed if gradient.shape[2] > 1 else summed.sum(2, keepdim=True))
-    return ratio.mul_(weights.unsqueeze(-1))
+    return parts.mul_(weights)
 
 
-def _align(parts: Tensor, scales: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Bring the parts to one scale; also their maximum over the arity, finite."""
+def _align(parts: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring log-values to one scale and exponentiate them in place, less their maxima; return maxima and scale."""
     lowest = torch.finfo(parts.dtype).min
     scale = scales.amax(1).clamp_(min=lowest)
-    shifted = parts + (scales - scale.unsqueeze(1)).to(parts.dtype).unsqueeze(2)
-    return shifted, shifted.amax(1).clamp_(min=lowest), scale
+    parts.add_((scales - scale.unsqueeze(1)).to(parts.dtype).unsqueeze(2))
+    top = parts.amax(1).clamp_(min=lowest)
+    parts.sub_(top.unsqueeze(1)).exp_()
+    return top, scale
 
 
 def spread(results: Tensor, axes: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Tensor:

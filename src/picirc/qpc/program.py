@@ -140,13 +140,10 @@ class Program:
         if bytes_per_state not in self._pieces:
             pieces: list[Step] = []
             for step in self.schedule.steps:
-                if isinstance(step, SumStep):
-                    row = max(
-                        math.prod(self.shapes[step.pool]), self._result_elements(step) // (step.stop - step.start)
-                    )
-                    pieces += step.split(max(1, _CACHE_BYTES // (row * bytes_per_state)))
-                else:
+                if isinstance(step, PassStep):
                     pieces.append(step)
+                else:
+                    pieces += step.split(max(1, _CACHE_BYTES // (self._row_elements(step) * bytes_per_state)))
             self._pieces[bytes_per_state] = pieces
         return self._pieces[bytes_per_state]
 
@@ -182,7 +179,7 @@ class Program:
                 case SumStep():
                     self._sum_up(step, trace, trace.sums.get(number), parameters.weights[step.block], scratch)
                 case MixStep():
-                    self._mix_up(step, trace, parameters.mixtures[step.block])
+                    self._mix_up(step, trace, parameters.mixtures[step.block], scratch)
                 case PassStep():
                     # Copies, because rows of the same pool are written.
                     rows, scales = (rows_of(pools, step).clone() for pools in (trace.rows, trace.scales))
@@ -225,7 +222,7 @@ class Program:
                     self._sum_down(step, trace, trace.sums[number], weights, gradient, scratch, smallest)
                 case MixStep():
                     gradient = flows.mixtures[step.block] if gradients else None
-                    self._mix_down(step, trace, parameters.mixtures[step.block], gradient)
+                    self._mix_down(step, trace, parameters.mixtures[step.block], gradient, scratch[0])
                 case PassStep():
                     rows = rows_of(trace.rows, step)
                     incoming = torch.empty_like(rows)  # not the rows themselves, because rows of the same pool are read
@@ -291,23 +288,28 @@ class Program:
             smallest,
         )
 
-    def _mix_up(self, step: MixStep, trace: Trace, weights: Tensor) -> None:
-        parts, scales = self.parts(step, trace)
-        mixed, scale = mix_up(parts, scales, weights)
-        rows_of(trace.rows, step).copy_(mixed)
-        rows_of(trace.scales, step).copy_(scale)
+    def _mix_up(self, step: MixStep, trace: Trace, weights: Tensor, scratch: Tensor) -> None:
+        parts, scales = self.parts(step, trace, scratch)
+        weights = weights[step.first : step.first + len(parts)]
+        rows_of(trace.scales, step).copy_(mix_up(parts, scales, weights, rows_of(trace.rows, step)))
 
-    def _mix_down(self, step: MixStep, trace: Trace, weights: Tensor, gradient: Tensor | None) -> None:
-        parts, scales = self.parts(step, trace)
-        flows = mix_down(parts, scales, weights, rows_of(trace.rows, step), gradient)
+    def _mix_down(self, step: MixStep, trace: Trace, weights: Tensor, gradient: Tensor | None, scratch: Tensor) -> None:
+        parts, scales = self.parts(step, trace, scratch)
+        own = slice(step.first, step.first + len(parts))
+        flows = mix_down(
+            parts, scales, weights[own], rows_of(trace.rows, step), None if gradient is None else gradient[own]
+        )
         sources = self.index(step.sources, flows.device).flatten()
         trace.rows[step.pool].index_copy_(0, sources, flows.flatten(0, 1))
 
-    def parts(self, step: MixStep, trace: Trace) -> tuple[Tensor, Tensor]:
-        """The parts of mixtures ``(fold, arity, states, batch)`` and their scales ``(fold, arity, batch)``."""
+    def parts(self, step: MixStep, trace: Trace, scratch: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Copies of the parts of mixtures ``(fold, arity, states, batch)``, and scales ``(fold, arity, batch)``."""
         rows, scales = trace.rows[step.pool], trace.scales[step.pool]
         sources = self.index(step.sources, rows.device)
-        return rows[sources], scales[sources]
+        shape = (*sources.shape, *rows.shape[1:])
+        out = rows.new_empty(shape) if scratch is None else _shaped(scratch, *shape)
+        torch.index_select(rows, 0, sources.flatten(), out=out.flatten(0, 1))
+        return out, scales[sources]
 
     def send(
         self, sends: Sequence[Send], shape: tuple[int, ...], results: Tensor, scales: Tensor | None, trace: Trace
@@ -365,14 +367,19 @@ class Program:
         parts = lease(sum(sizes.values())).split(list(sizes.values()))
         return dict(zip(sizes, parts, strict=True))
 
+    def _row_elements(self, step: SumStep | MixStep) -> int:
+        """What one row of a step works on, for one data point."""
+        row = math.prod(self.shapes[step.pool])
+        if isinstance(step, MixStep):
+            return row * int(step.sources.shape[1])
+        return max(row, self._result_elements(step) // (step.stop - step.start))
+
     def _result_elements(self, step: SumStep) -> int:
         return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
 
     def _scratch_elements(self, steps: Sequence[Step]) -> int:
         """The elements of the largest step's rows or results for one data point."""
-        sums = [step for step in steps if isinstance(step, SumStep)]
-        rows = [(s.stop - s.start) * math.prod(self.shapes[s.pool]) for s in sums]
-        return max([1, *rows, *(self._result_elements(s) for s in sums)])
+        return max([1, *((s.stop - s.start) * self._row_elements(s) for s in steps if not isinstance(s, PassStep))])
 
 
 def _is_simple(step: Step) -> bool:

@@ -91,6 +91,17 @@ class MixStep:
     stop: int
     sources: Rows
     block: int  # which block of mixing weights
+    first: int = 0  # and the first row there
+
+    def split(self, fold: int) -> list[MixStep]:
+        """The same step in pieces of at most ``fold`` rows."""
+        return [
+            self._piece(low, min(low + fold, self.stop - self.start)) for low in range(0, self.stop - self.start, fold)
+        ]
+
+    def _piece(self, low: int, high: int) -> MixStep:
+        start, stop, first = self.start + low, self.start + high, self.first + low
+        return replace(self, start=start, stop=stop, sources=self.sources[low:high], first=first)
 
 
 @dataclass(frozen=True)
