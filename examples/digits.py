@@ -47,12 +47,14 @@ def learn(data: pc.data.Dataset) -> tuple[pc.QPC, pc.QPC]:
     tree = pc.hidden_chow_liu(data.train)
     family = pc.Categorical(data.categories)
     seed = torch.Generator().manual_seed(0)
-    pic = pc.PIC(tree, inputs=family, width=64, sharing="composite", input_sharing="full", generator=seed)
-    schedule = pc.Cosine(2e-2, 2e-4, period=None)
-    pic, _ = pc.fit(pic, data.train, data.valid, rule=pc.shifted(POINTS), steps=STEPS, schedule=schedule)
+    pic = pc.PIC(tree, inputs=family, width=256, sharing="composite", input_sharing="full", generator=seed)
+    schedule = pc.Cosine(1e-2, 1e-4, period=None, warmup=50)
+    options = {"steps": STEPS, "schedule": schedule, "optimizer": "adamw", "weight_decay": 0.1, "validate_every": 50}
+    pic, _ = pc.fit(pic, data.train, data.valid, rule=pc.shifted(POINTS), **options)
     hclt = pc.HCLT(tree, inputs=family, states=POINTS, generator=seed)
     schedule = pc.Cosine(0.6, 0.02, period=None)
-    hclt, _ = pc.fit_em(hclt, data.train, data.valid, steps=STEPS, schedule=schedule, smoothing=0.2)
+    options = {"steps": STEPS, "schedule": schedule, "smoothing": 0.2, "validate_every": 50}
+    hclt, _ = pc.fit_em(hclt, data.train, data.valid, **options)
     return pic(pc.midpoint(POINTS)), hclt()
 
 
