@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 
-.PHONY: demo test check format sanity bench bench-training bench-peers clean
+.PHONY: demo test check format sanity bench bench-training bench-peers docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,11 @@ format: .venv/ready
 # The paper's Figure 3 and more; some minutes.
 sanity: .venv/ready
 	$(BIN)/python experiments/sanity_check/run.py
+
+# A figure or table of the paper, such as reproduce-images; MINUTES=30 stops after that, and the next run goes on.
+reproduce-%: .venv/ready
+	$(BIN)/python experiments/reproduce.py $* $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+	$(BIN)/python experiments/table.py
 
 # Time and memory against the bare matrix products; a quarter of an hour, or a minute with ARGS=--quick.
 bench: .venv/ready
@@ -47,5 +52,13 @@ bench-peers: .venv-peers/ready
 	$(PEERS)/python -m pip install --quiet -c constraints.txt -r benchmarks/peers-requirements.txt -e .
 	touch $@
 
+# The documentation as a site of HTML pages in site/; a link that leads nowhere is an error.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The same at http://127.0.0.1:8000, made anew whenever a page changes.
+docs-serve: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 clean:
-	rm -rf .venv .venv-peers .pytest_cache .mypy_cache .ruff_cache dist build
+	rm -rf .venv .venv-peers .pytest_cache .mypy_cache .ruff_cache dist build site

@@ -1,0 +1,216 @@
+"""One model on one data set: load, learn the tree, train, test. Most experiments are lists of this."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import picirc as pc
+from harness import Desk, Figures, Job, Settings
+from picirc.data import Dataset
+from stand_ins import cut, stand_in
+
+Model = pc.PIC | pc.HCLT
+Structure = pc.LatentTree | pc.RegionGraph
+CHECKPOINT_EVERY = 200  # steps; an interruption writes one too
+
+RULES: Mapping[str, Callable[[int], Any]] = {
+    "trapezoidal": pc.trapezoidal,
+    "gauss_legendre": pc.gauss_legendre,
+    "midpoint": pc.midpoint,
+    "shifted": pc.shifted,
+}
+INPUTS: Mapping[str, Callable[[int], pc.Family]] = {
+    "categorical": pc.Categorical,
+    "binomial": lambda categories: pc.Binomial(categories - 1),
+    "bernoulli": lambda categories: pc.Bernoulli(),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model after training, and what it was trained on."""
+
+    model: Model
+    history: pc.History
+    data: Dataset
+    settings: Settings
+
+    @property
+    def rule(self) -> pc.Rule | None:
+        """The rule to test with: that of the training, or ``finer`` times the points of a random one."""
+        if self.settings["kind"] == "hclt":
+            return None
+        rule = RULES[self.settings["rule"]](self.settings["states"] * self.settings.get("finer", 1))
+        return rule.rule if isinstance(rule, pc.RandomRule) else rule
+
+    def qpc(self, rule: pc.Rule | None = None) -> pc.QPC:
+        """The circuit, integrated with the rule to test with or another one."""
+        with torch.no_grad():
+            found: pc.QPC = self.model() if isinstance(self.model, pc.HCLT) else self.model(rule or self.rule)
+        return found
+
+
+Extra = Callable[[Trained, Figures, Desk], Figures]
+
+
+def density_job(key: str, settings: Settings, extra: Extra | None = None) -> Job:
+    """A job that trains and tests a model; ``extra`` adds figures of its own.
+
+    The settings are: ``data``, ``inputs``, ``structure``, ``states``, ``batch``, ``steps``, ``validate_every``,
+    ``patience`` and ``seed``, and those of a model in ``models.toml``.
+    """
+    return Job(key, settings, partial(_estimate, extra=extra))
+
+
+def model_jobs(settings: Settings, models: Mapping[str, Settings], extra: Extra | None = None) -> list[Job]:
+    """A job for every combination of what the settings list.
+
+    They are ordered by seed, then by size, so that a short budget gives all models at the small sizes. Seeds after the
+    first are for the sizes in ``repeated`` only.
+    """
+    sizes = product(*(settings[name] for name in ("seeds", "states", "batches", "data", "models")))
+    found = []
+    for seed, states, batch, data, name in sizes:
+        if seed != settings["seeds"][0] and states not in settings["repeated"]:
+            continue
+        own = {"data": data, "model": name, "states": states, "batch": batch, "seed": seed}
+        own |= {"steps": settings["steps"][str(states)]} | settings["common"] | models[name]
+        found.append(density_job(f"{data}-{name}-N{states}-B{batch}-seed{seed}", own, extra))
+    return found
+
+
+def load_data(name: str, quick: bool) -> Dataset:
+    """A data set; in a trial a few rows of it, or something like it if its files are not there."""
+    return _load(name, quick)
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, quick: bool) -> Dataset:
+    if not quick:
+        return pc.data.load(name)
+    try:
+        return cut(pc.data.load(name, download=False))
+    except pc.ArgumentError as error:
+        print(f"a stand-in for {name} ({error})")
+        return cut(stand_in(name))
+
+
+def make_structure(kind: str, data: Dataset, trees: Path) -> Structure:
+    """A structure for a data set.
+
+    Args:
+        kind: ``"chow-liu"``, ``"chain"``, ``"quad-graph"`` or ``"quad-tree"``.
+        data: The data set; a tree is learned from its training part.
+        trees: The folder that keeps learned trees, by the names of the data sets.
+    """
+    match kind:
+        case "chow-liu":
+            rows, variables = data.train.shape
+            return learned_tree(data.train, trees / f"{data.name}-{rows}x{variables}.json")
+        case "chain":
+            return pc.chain(data.train.shape[1])
+        case "quad-graph" | "quad-tree":
+            assert data.image_shape is not None, "images"
+            return (pc.quad_graph if kind == "quad-graph" else pc.quad_tree)(*data.image_shape)
+    raise ValueError(f"no structure of the kind {kind!r}")
+
+
+def learned_tree(rows: Any, path: Path) -> pc.LatentTree:
+    """The hidden Chow–Liu tree of some rows, learned once and kept in a file."""
+    if not path.exists():
+        tree = pc.hidden_chow_liu(rows)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial_path = path.with_suffix(f".{os.getpid()}")
+        partial_path.write_text(json.dumps({"parents": tree.parents, "variables": tree.variables}))
+        os.replace(partial_path, path)
+    found = json.loads(path.read_text())
+    return pc.LatentTree(found["parents"], found["variables"])
+
+
+def build(structure: Structure, categories: int, settings: Settings) -> Model:
+    """A model that has not learned anything yet."""
+    generator = torch.Generator().manual_seed(settings["seed"])
+    inputs = INPUTS[settings["inputs"]](categories)
+    options = settings.get("options", {})
+    if settings["kind"] == "hclt":
+        return pc.HCLT(structure, inputs, settings["states"], generator=generator, **options)
+    return pc.PIC(structure, inputs, generator=generator, **options)
+
+
+def train(model: Model, rows: Any, valid: Any, settings: Settings, **options: Any) -> tuple[Model, pc.History]:
+    """Train by what the settings say, with further options of ``pc.fit``."""
+    fit = dict(settings["fit"])
+    schedule = fit.pop("schedule")
+    options |= {
+        **fit,
+        "schedule": pc.Cosine(schedule["high"], schedule["low"], schedule.get("period"), schedule.get("warmup", 0)),
+        "batch_size": settings["batch"],
+        "steps": settings["steps"],
+        "validate_every": settings["validate_every"],
+        "patience": settings["patience"],
+        "seed": settings["seed"],
+    }
+    if isinstance(model, pc.PIC):
+        return pc.fit(model, rows, valid, rule=RULES[settings["rule"]](settings["states"]), **options)
+    return (pc.fit_em if settings["learn"] == "em" else pc.fit)(model, rows, valid, **options)
+
+
+def train_on(
+    model: Model, rows: Any, valid: Any, settings: Settings, folder: Path, callbacks: Sequence[Any] = ()
+) -> tuple[Model, pc.History]:
+    """Train with checkpoints in a folder, and go on from the one that is there.
+
+    Raises:
+        KeyboardInterrupt: The training was interrupted; its checkpoint is written.
+    """
+    shown = [progress(settings["steps"]), *callbacks]
+    options = {"out": folder, "resume": True, "checkpoint_every": CHECKPOINT_EVERY, "callbacks": shown}
+    model, history = train(model, rows, valid, settings, **options)
+    if history.stopped == "interrupted":
+        raise KeyboardInterrupt
+    return model, history
+
+
+def progress(steps: int) -> Callable[[Mapping[str, float]], None]:
+    """What is told of every validation."""
+    return pc.Progress(steps)
+
+
+def _estimate(settings: Settings, desk: Desk, extra: Extra | None) -> Figures:
+    data = load_data(settings["data"], desk.quick)
+    structure = make_structure(settings["structure"], data, desk.runs / "trees")
+    model = build(structure, data.categories, settings)
+    model, history = train_on(model, data.train, data.valid, settings, desk.checkpoints)
+    trained = Trained(model, history, data, settings)
+    figures = figures_of(trained)
+    return figures | (extra(trained, figures, desk) if extra else {})
+
+
+def figures_of(trained: Trained) -> Figures:
+    """Test log-likelihood, bits per dimension, and how the training went."""
+    started = time.perf_counter()
+    log_likelihood = pc.mean_log_prob(trained.qpc(), trained.data.test)
+    variables = trained.data.test.shape[1]
+    last, best = trained.history.records[-1], trained.history.best
+    return {
+        "test": pc.bits_per_dimension(log_likelihood, variables),
+        "test_log_likelihood": log_likelihood,
+        "valid": best["bits"],
+        "best_step": best["step"],
+        "steps": last["step"],
+        "stopped": trained.history.stopped,
+        "parameters": sum(parameter.numel() for parameter in trained.model.parameters()),
+        "points": trained.settings["states"] if trained.rule is None else len(trained.rule),
+        "train_seconds": round(last["seconds"], 2),
+        "test_seconds": round(time.perf_counter() - started, 2),
+    }
