@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
 import picirc as pc
@@ -22,6 +23,7 @@ from picirc.inputs.binomial import SuccessFamily
 from picirc.io import files
 from picirc.io.files import pack
 from picirc.io.layout import from_file, to_file
+from picirc.tables import TableModel, fit_table
 
 MODELS = Path(__file__).parent / "data" / "models"
 
@@ -226,6 +228,15 @@ def test_models_of_format_1_are_loaded_by_every_later_version(name):
     found = circuit(model).log_prob(rows)
     assert pc.io.describe(MODELS / name)["format"] == 1
     torch.testing.assert_close(found, torch.tensor(known["log_prob"], dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
+def test_a_table_of_format_1_is_loaded_by_every_later_version():
+    model = TableModel.load(MODELS / "table")
+    known = json.loads((MODELS / "table.json").read_text(encoding="utf-8"))
+    assert pc.io.describe(MODELS / "table")["format"] == 1
+    assert list(model.schema.names) == list(known["table"])
+    np.testing.assert_allclose(model.log_density(known["table"]), known["log_density"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(model.predict(known["table"], "pet"), known["pet"], rtol=1e-9, atol=1e-9)
 
 
 # Files that are not what they should be
@@ -442,7 +453,103 @@ def test_any_description_loads_or_is_refused(which, tmp_path):
     assert 0 < loaded < 150
 
 
+@pytest.fixture(scope="module")
+def table_model() -> TableModel:
+    rng = np.random.default_rng(0)
+    table = {
+        "size": rng.normal(5, 2, 40),
+        "pet": ["cat", "dog", "émeu", None] * 10,
+        "count": rng.poisson(3, 40),
+        "flag": rng.random(40) < 0.5,
+        "empty": [None] * 40,
+    }
+    return fit_table(table, {"count": "poisson"}, steps=2, points=3, width=4)
+
+
+def test_any_description_of_a_table_loads_or_is_refused(table_model, tmp_path):
+    path = tmp_path / "m.safetensors"
+    table_model.save(path)
+    description, tensors = read(path)
+    source = random.Random(3)
+    loaded = 0
+    for _ in range(120):
+        changed = description
+        for _ in range(source.choice([1, 1, 2, 4])):
+            changed = changed | {"table": mutate(changed["table"], source)}
+        rewrite(path, changed, tensors)
+        try:
+            found = TableModel.load(path)
+        except pc.ArgumentError:
+            continue
+        loaded += 1  # another table, but one that can be used
+        str(found.schema)
+        assert abs(found.log_density({name: [None] for name in found.schema.names})[0]) < 1e-4
+    assert 0 < loaded < 120
+
+
+def test_flipped_bytes_of_a_table_are_found(table_model, tmp_path):
+    path = tmp_path / "m.safetensors"
+    table_model.save(path)
+    content = path.read_bytes()
+    source = random.Random(5)
+    for _ in range(100):
+        changed = bytearray(content)
+        changed[source.randrange(len(content))] ^= 1 << source.randrange(8)
+        path.write_bytes(changed)
+        try:
+            found = TableModel.load(path)
+        except pc.ArgumentError:
+            continue
+        assert found.schema == table_model.schema
+        assert_same(found.pic, table_model.pic)
+
+
+def test_small_files_do_not_grow_in_memory(small, tmp_path):
+    """A deep tree, or a region with many partitions, has far more entries in its scopes than in its description."""
+    path = tmp_path / "m.safetensors"
+    pc.save(small, path)
+    description, tensors = read(path)
+    deep, wide = 10_000, 1000
+    families = [{"name": "Bernoulli", "columns": list(range(deep))}]
+    chain = {"kind": "LatentTree", "parents": list(range(-1, deep - 1)), "variables": [[i] for i in range(deep)]}
+    rewrite(path, description | {"structure": chain, "families": families}, tensors)
+    assert "entries" in broken(path)
+    scopes, partitions = [[i] for i in range(wide)], [[] for _ in range(wide)]
+    ways = [[0, 1]] * 60_000
+    graph = {"kind": "RegionGraph", "scopes": [*scopes, list(range(wide))], "partitions": [*partitions, ways]}
+    rewrite(path, description | {"structure": graph, "families": families}, tensors)
+    assert "entries" in broken(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"description": ' + "[" * 5000 + "]" * 5000 + "}", '{"a": ' + "9" * 5000 + "}", "NaN", "{"]
+)
+def test_texts_that_are_hard_to_read_are_refused(text, small, tmp_path):
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(files.save(to_file(small), metadata={"picirc": text}))
+    broken(path)
+    with pytest.raises(pc.ArgumentError, match="a model that picirc saved"):
+        pc.io.describe(path)
+
+
 # Writing
+
+
+def test_any_text_can_stand_in_a_summary(small, tmp_path):
+    summary = {"path": "name-\udce9.csv", "null": "\0", "key \u2028": "\U0001f427"}
+    pc.save(small, tmp_path / "m", summary=summary)
+    assert pc.io.describe(tmp_path / "m")["summary"] == summary
+    assert_same(small, pc.load(tmp_path / "m"))
+
+
+def test_a_description_that_fits_into_no_file_is_refused(small, tmp_path, monkeypatch):
+    def full(*_: object, **__: object) -> bytes:
+        raise SafetensorError("header too large")  # as it says above 100 MB
+
+    monkeypatch.setattr(files, "save", full)
+    with pytest.raises(pc.ArgumentError, match="a description that fits into a file"):
+        pc.save(small, tmp_path / "m", summary={"note": "x"})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_stored_is_refused(small, tmp_path):

@@ -220,13 +220,13 @@ def test_arrays_have_no_categorical_columns(tmp_path):
 
 def test_without_pyarrow_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ArgumentError, match=r"picirc\[parquet\]"):
+    with pytest.raises(ArgumentError, match=r"picirc\[data\]"):
         data.read(tmp_path / "table.parquet")
 
 
 @pytest.fixture
 def arrow():
-    pytest.importorskip("pyarrow", reason="needs the extra picirc[parquet]")
+    pytest.importorskip("pyarrow", reason="needs the extra picirc[data]")
     import pyarrow
     import pyarrow.parquet
 

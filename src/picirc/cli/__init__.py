@@ -6,6 +6,8 @@ runs, so that ``picirc --help`` answers at once.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -20,7 +22,7 @@ from picirc.cli import commands
 
 __all__ = ["main"]
 
-_MISTAKE, _INTERRUPTED = 2, 130
+_MISTAKE, _INTERRUPTED, _UNREAD = 2, 130, 141
 
 app = App(
     name="picirc",
@@ -30,10 +32,9 @@ app = App(
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-app.command(commands.fit)
-app.command(commands.evaluate, name="eval")
-app.command(commands.sample)
-app.command(commands.inspect)
+_NAMES = {"evaluate": "eval"}
+for place, command in enumerate(commands.ALL):
+    app.command(command, name=_NAMES.get(command.__name__, command.__name__), sort_key=place)
 app.meta.group_parameters = Group("All commands")
 app.meta.suppress_keyboard_interrupt = False
 
@@ -66,17 +67,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What follows the name of the program; by default what the user typed.
 
     Returns:
-        The exit code: 0, or 2 after a mistake of the user, which is reported in one line, or 130 when interrupted.
+        The exit code: 0, or 2 after a mistake of the user, which is reported in one line, or 130 when interrupted,
+        or 141 when whoever reads the output goes away.
     """
     tokens = sys.argv[1:] if arguments is None else list(arguments)
+    _tolerate(sys.stdout)
     try:
-        return app.meta(tokens, exit_on_error=False, print_error=False) or 0
+        code = app.meta(tokens, exit_on_error=False, print_error=False) or 0
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left
+        return _UNREAD
     except (CycloptsError, ValueError, OSError) as error:
         if "--debug" in tokens:
             traceback.print_exc()
-        reason = " ".join(str(error).split()) or type(error).__name__
-        print(f"picirc: error: {reason}", file=sys.stderr)
+        print(f"picirc: error: {_one_line(error)}", file=sys.stderr)
         return _MISTAKE
     except KeyboardInterrupt:
         print("picirc: interrupted", file=sys.stderr)
         return _INTERRUPTED
+
+
+def _one_line(error: Exception) -> str:
+    """What an error says, whatever the file that caused it has put into it."""
+    words = " ".join(str(error).split()) or type(error).__name__
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+
+
+def _tolerate(stream: object) -> None:
+    """Let names be printed that the terminal has no letters for."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")

@@ -2,35 +2,202 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from picirc.cli.options import DataOptions, ModelOptions, OutputOptions, QueryOptions, TrainingOptions
+from picirc.cli.options import (
+    ColumnOptions,
+    DataOptions,
+    ModelOptions,
+    OutputOptions,
+    QueryOptions,
+    Seed,
+    TableOptions,
+    TrainingOptions,
+)
 
+_DATA, _TABLE, _COLUMNS = DataOptions(), TableOptions(), ColumnOptions()
 _MODEL, _TRAINING, _QUERY = ModelOptions(), TrainingOptions(), QueryOptions()
+_FOLDER, _PAGE = Path("model"), Path("report.html")
+
+Out = Annotated[Path, Parameter(name=("--out", "-o"))]
 
 
 def fit(
-    data: DataOptions,
-    output: OutputOptions,
+    table: Path | None = None,
+    /,
     *,
+    output: OutputOptions,
+    reading: TableOptions = _TABLE,
+    columns: ColumnOptions = _COLUMNS,
+    data: DataOptions = _DATA,
     model: ModelOptions = _MODEL,
     training: TrainingOptions = _TRAINING,
 ) -> int:
-    """Learn a model from data.
+    """Learn a model of a table, or of a data set.
 
-    The folder gets the model, metrics.jsonl with a line for every validation, summary.json and the checkpoint. Ctrl-C
-    ends the training early; what was best so far is saved, and --resume continues. Several processes train together
-    when started by torchrun, as in: torchrun --nproc-per-node 2 -m picirc fit …
+    picirc fit TABLE --out model learns the model of a table in a file, with named columns of any kind; score, sample,
+    impute, classify and report use it. picirc fit --data NAME --out runs/name learns a model of images, text or other
+    data of one kind; eval and sample use it, and the folder also gets metrics.jsonl with a line for every validation,
+    summary.json and a checkpoint, from which --resume continues. Ctrl-C ends the training early, and what was best so
+    far is saved. With --data several processes train together when started by torchrun, as in: torchrun
+    --nproc-per-node 2 -m picirc fit --data …
+
+    Args:
+        table: A table in a file (csv, csv.gz, tsv, parquet, npy, npz), with the names of its columns in the first line.
+        output: Where the results go.
+        reading: How the table is read.
+        columns: What its columns are.
+        data: Which data.
+        model: Which model.
+        training: How it is trained.
     """
-    from picirc.cli.training import train
+    if table is None:
+        from picirc.cli.training import check_no_table, train
 
-    return train(data, model, training, output)
+        check_no_table(reading, columns)
+        return train(data, model, training, output)
+    from picirc.cli.checks import check_place
+    from picirc.cli.table_reading import declared_kinds, read_training_table
+
+    check_place(output.out, output.overwrite)
+    declared = declared_kinds(data, columns)
+    source = read_training_table(table, reading, declared, columns.drop)
+    from picirc.cli.table_fitting import train_table  # torch takes its time, and a mistake should not
+
+    return train_table(source, declared, data, reading, columns, model, training, output)
 
 
-def evaluate(model: Path, data: DataOptions, *, query: QueryOptions = _QUERY) -> None:
+def score(
+    model: Path,
+    table: Path | None = None,
+    /,
+    *,
+    out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
+    anomalies: float | None = None,
+    reading: TableOptions = _TABLE,
+) -> None:
+    """Say how probable the rows of a table are.
+
+    Prints the mean log density, natural and in the units of the table. Missing cells are integrated out.
+
+    Args:
+        model: The model; if there is only one argument it is the table, and the model is in the folder called model.
+        table: The table.
+        out: A csv or parquet file for the log density of every row.
+        anomalies: Mark this part of the rows, those of least density, such as 0.01.
+        reading: How the table is read.
+    """
+    from picirc.cli.table_queries import score_rows
+
+    score_rows(model, table, reading, out, anomalies)
+
+
+def sample(
+    model: Path = _FOLDER,
+    /,
+    *,
+    out: Out,
+    count: Annotated[int, Parameter(name=("--count", "-n"))] = 64,
+    seed: Seed = 0,
+    query: QueryOptions = _QUERY,
+) -> None:
+    """Draw rows from a model.
+
+    Args:
+        model: The folder or file of the model.
+        out: Where to write: a csv or parquet file for a model of a table; for others a png file with a grid of images,
+            a csv or an npy file.
+        count: The number of rows.
+        seed: Decides the rows.
+        query: The quadrature.
+    """
+    from picirc.cli.sampling import write_samples
+
+    write_samples(model, out, count, seed, query)
+
+
+def impute(
+    model: Path,
+    table: Path | None = None,
+    /,
+    *,
+    out: Out,
+    how: Literal["mean", "mode", "sample"] = "mean",
+    copies: int | None = None,
+    seed: Seed = 0,
+    reading: TableOptions = _TABLE,
+) -> None:
+    """Fill the missing cells of a table.
+
+    All other cells stay as they are, as do columns that the model does not know.
+
+    Args:
+        model: The model; if there is only one argument it is the table, and the model is in the folder called model.
+        table: The table.
+        out: A csv or parquet file for the filled table.
+        how: By expectations and most probable categories, by values that are probable together, or by random draws.
+        copies: Write so many tables of random draws, to filled-1.csv and so on for filled.csv.
+        seed: Decides the draws; copy k has the seed plus k - 1.
+        reading: How the table is read.
+    """
+    from picirc.cli.table_queries import write_filled
+
+    write_filled(model, table, reading, out, how, seed, copies)
+
+
+def classify(
+    model: Path,
+    table: Path | None = None,
+    /,
+    *,
+    column: str,
+    out: Out,
+    reading: TableOptions = _TABLE,
+) -> None:
+    """Predict a column of categories from the others.
+
+    What the table has in that column is only compared with the prediction; it may be absent.
+
+    Args:
+        model: The model; if there is only one argument it is the table, and the model is in the folder called model.
+        table: The table.
+        column: The column to predict.
+        out: A csv or parquet file for the most probable category of every row and the probabilities of all.
+        reading: How the table is read.
+    """
+    from picirc.cli.table_queries import write_classes
+
+    write_classes(model, table, reading, out, column)
+
+
+def report(
+    model: Path = _FOLDER,
+    /,
+    *,
+    data: Path,
+    out: Out = _PAGE,
+    seed: Seed = 0,
+    reading: TableOptions = _TABLE,
+) -> None:
+    """Write a page that shows how well the model of a table fits, and where it does not.
+
+    Args:
+        model: The folder or file of the model.
+        data: The table to compare it with; rows that it has not learned from say more.
+        out: The html file.
+        seed: Decides what is drawn from the model.
+        reading: How the table is read.
+    """
+    from picirc.cli.reporting import write_page
+
+    write_page(model, data, reading, out, seed)
+
+
+def evaluate(model: Path, /, *, data: DataOptions = _DATA, query: QueryOptions = _QUERY) -> None:
     """Print how probable data are: the mean log-likelihood and the bits per dimension of each part.
 
     Args:
@@ -43,30 +210,8 @@ def evaluate(model: Path, data: DataOptions, *, query: QueryOptions = _QUERY) ->
     print_scores(model, data, query)
 
 
-def sample(
-    model: Path,
-    *,
-    out: Annotated[Path, Parameter(name=("--out", "-o"))],
-    count: Annotated[int, Parameter(name=("--count", "-n"))] = 64,
-    seed: int = 0,
-    query: QueryOptions = _QUERY,
-) -> None:
-    """Draw rows from a model.
-
-    Args:
-        model: The folder or file of the model.
-        out: Where to write: a .png with a grid of images, a .csv with a header, or a .npy array.
-        count: The number of rows.
-        seed: Decides the rows.
-        query: The quadrature.
-    """
-    from picirc.cli.sampling import write_samples
-
-    write_samples(model, out, count, seed, query)
-
-
-def inspect(model: Path, *, points: int | None = None, batch: int = 256) -> None:
-    """Print the structure of a model, its sizes, and an estimate of the memory that it needs.
+def inspect(model: Path = _FOLDER, /, *, points: int | None = None, batch: int = 256) -> None:
+    """Print the columns and the structure of a model, its sizes, and an estimate of the memory that it needs.
 
     Args:
         model: The folder or file of the model.
@@ -76,3 +221,7 @@ def inspect(model: Path, *, points: int | None = None, batch: int = 256) -> None
     from picirc.cli.inspection import print_sizes
 
     print_sizes(model, points, batch)
+
+
+# In the order of the help.
+ALL: tuple[Callable[..., int | None], ...] = (fit, score, sample, impute, classify, report, evaluate, inspect)

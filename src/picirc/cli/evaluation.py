@@ -8,6 +8,7 @@ from typing import Any
 from picirc.cli.options import DataOptions, QueryOptions
 from picirc.cli.saved import make_circuit, open_model
 from picirc.cli.tables import read_tables
+from picirc.errors import ArgumentError
 from picirc.learning import bits_per_dimension, mean_log_prob
 from picirc.qpc.distribution import QPC
 
@@ -15,6 +16,8 @@ from picirc.qpc.distribution import QPC
 def print_scores(path: Path, data: DataOptions, query: QueryOptions) -> None:
     """Print a line for each part of the data."""
     saved = open_model(path)
+    if saved.of_table:
+        raise ArgumentError("model", "a model of data", f"{path}, the model of a table", "use picirc score")
     circuit = make_circuit(saved.model, query, saved.query)
     tables = read_tables(data, saved.notes.get("data"))
     print(f"{'part':<8}{'rows':>8}{'log-likelihood':>18}{'bits per dimension':>22}")

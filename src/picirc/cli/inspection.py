@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from picirc.cli.saved import Saved, open_model
+from picirc.cli.saved import Saved, find_model, open_model
 from picirc.errors import ArgumentError
 from picirc.pic import HCLT, PIC
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
+from picirc.tables.model import TableModel
 
 
 def print_sizes(path: Path, points: int | None, batch: int) -> None:
@@ -22,6 +23,8 @@ def print_sizes(path: Path, points: int | None, batch: int) -> None:
     saved = open_model(path)
     states = saved.model.states if isinstance(saved.model, HCLT) else points or saved.query.points
     assert states is not None
+    if saved.of_table:
+        print(TableModel.load(find_model(path)).schema)
     for name, text in (*_model_lines(saved), *_memory_lines(saved.model, states, batch)):
         print(f"{name:<14}{text}")
 
@@ -33,7 +36,8 @@ def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
     families = Counter(map(repr, model.families))
     yield "model", description["kind"]
     yield "structure", _structure(model.structure)
-    yield "variables", f"{len(model.families)}: " + ", ".join(f"{n} {name}" for name, n in families.items())
+    if not saved.of_table:  # its columns are listed
+        yield "variables", f"{len(model.families)}: " + ", ".join(f"{n} {name}" for name, n in families.items())
     yield "settings", ", ".join(f"{name} {value}" for name, value in description["settings"].items())
     yield "parameters", f"{numbers:,} {description['dtype']}, {_bytes(numbers * size)}"
     for name in ("command", "stopped"):

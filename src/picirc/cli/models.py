@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from picirc.cli.options import ModelOptions, TrainingOptions
+from picirc.cli.options import DataModelOptions, DataTrainingOptions
 from picirc.cli.tables import Tables, largest
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
@@ -26,7 +26,7 @@ from picirc.structure import (
 from picirc.structure.columns import column_kinds, read_table
 
 
-def make_model(tables: Tables, options: ModelOptions, training: TrainingOptions) -> PIC | HCLT:
+def make_model(tables: Tables, options: DataModelOptions, training: DataTrainingOptions) -> PIC | HCLT:
     """The model that the options ask for, with random parameters."""
     families = make_families(tables, options.inputs)
     structure = make_structure(tables, options.structure, training.seed)

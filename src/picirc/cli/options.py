@@ -3,34 +3,76 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter, validators
 
 Rule = Literal["shifted", "midpoint", "trapezoidal", "simpson", "gauss-legendre", "clenshaw-curtis"]
 Sharing = Literal["none", "composite", "full"]
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
+Settled = TypeVar("Settled")
+
+# In the order of the help.
+_OUTPUT, _TABLE, _COLUMNS, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
+    Group(name, sort_key=place)
+    for place, name in enumerate(
+        ("Output", "Table", "Columns of TABLE", "Data other than TABLE", "Model", "Training", "Quadrature of a pic")
+    )
+)
 
 
-@Parameter(name="*", group="Data")
+@Parameter(name="*", group=_DATA)
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
     """Which data.
 
     Attributes:
-        data: The name of a data set, such as mnist, or a table in a file (csv, parquet, npy, npz), of which a tenth is
-            held out for testing and a tenth of the rest for validation.
+        data: The name of a data set, such as mnist, or numbers in a file (npy, npz, csv, parquet), of which
+            a tenth is held out for testing and a tenth of the rest for validation.
         data_dir: The folder of the data sets; by default PICIRC_DATA, then the cache.
-        categorical: The columns of a csv or parquet file that hold categories.
+        categorical: The columns of a csv or parquet file that hold categories; also for TABLE.
     """
 
-    data: str
+    data: str | None = None
     data_dir: Path | None = None
     categorical: tuple[str, ...] = ()
 
 
-@Parameter(name="*", group="Model")
+@Parameter(name="*", group=_TABLE)
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """How a table is read.
+
+    Attributes:
+        delimiter: What separates the cells of a csv file: one character, or the word tab; by default a comma.
+        missing: What stands for a missing value besides the empty cell; by default NA, N/A, NaN, NULL, None and ?.
+    """
+
+    delimiter: str | None = None
+    missing: tuple[str, ...] | None = None
+
+
+@Parameter(name="*", group=_COLUMNS)
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """What the columns of a table are.
+
+    Attributes:
+        columns: NAME=KIND for a column that is not what it seems: gaussian, student, laplace, categorical, bernoulli,
+            poisson or binomial.
+        drop: The columns to leave out, such as identifiers.
+        unseen: What becomes of a category that is not in TABLE when the model is used.
+    """
+
+    columns: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    unseen: Literal["error", "missing"] = "error"
+
+
+@Parameter(name="*", group=_MODEL)
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Which model.
@@ -39,10 +81,11 @@ class ModelOptions:
         model: A probabilistic integral circuit, or tables with as many states as points.
         structure: The dependencies: a tree learned from the data, or a fixed structure.
         product: How a region graph combines the parts of a region.
-        points: Quadrature points of each latent of a pic, or states of each latent of an hclt.
+        points: Quadrature points of each latent of a pic, or states of each latent of an hclt; by default 64, for TABLE
+            by its size.
         rule: The quadrature rule of the training.
-        width: The width of the neural nets.
-        sharing: What the nets of integral units share.
+        width: The width of the neural nets; by default 256, for TABLE by its size.
+        sharing: What the nets of integral units share; by default composite.
         input_sharing: What the nets of input units share; by default full for images whose pixels are of one finite
             family, else composite.
         inputs: The distribution of each variable; auto: bernoulli for zeros and ones, categorical for data sets and for
@@ -52,73 +95,74 @@ class ModelOptions:
     model: Literal["pic", "hclt"] = "pic"
     structure: Literal["hclt-tree", "chain", "quad-tree", "quad-graph", "random", "random-regions"] = "hclt-tree"
     product: Literal["cp", "tucker"] = "cp"
-    points: Annotated[int, Parameter(name=("--points", "--states"))] = 64
+    points: Annotated[int | None, Parameter(name=("--points", "--states"))] = None
     rule: Rule = "shifted"
-    width: int = 64
-    sharing: Sharing = "composite"
+    width: int | None = None
+    sharing: Sharing | None = None
     input_sharing: Sharing | None = None
     inputs: Literal["auto", "categorical", "binomial", "bernoulli", "gaussian"] = "auto"
 
 
-@Parameter(name="*", group="Training")
+@Parameter(name="*", group=_TRAINING)
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """How it is trained.
 
     Attributes:
-        steps: The largest number of steps.
-        batch: Rows of a batch.
-        lr: The largest step size.
-        lr_min: The smallest step size, reached by cosine annealing.
+        steps: The largest number of steps; by default 5000, for TABLE by its size, as are the next three.
+        batch: Rows of a batch; by default 256.
+        lr: The largest step size; by default 0.02, with em 0.01.
+        lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of 0.02 or 0.01.
         restart: Steps after which the annealing starts again; by default never, with em every 500.
         optimizer: The optimizer of gradient training.
-        weight_decay: Of the optimizer.
-        clip: The largest norm of a gradient.
+        weight_decay: Of the optimizer; by default 0, for TABLE by its size.
+        clip: The largest norm of a gradient; by default any, for TABLE by its size.
         em: Train an hclt by expectation-maximisation.
         smoothing: Pseudo-observations added to each distribution by em.
         seed: Decides the initial parameters, the order of the data and the random points.
-        patience: Steps without improvement on the validation data after which training stops; 0 for never.
-        validate_every: Steps between validations.
+        patience: Steps without improvement on the validation data after which training stops, 0 for never; by default
+            1250, for TABLE by its size.
+        validate_every: Steps between validations; by default 250, for TABLE by its size.
         threads: Threads of torch.
     """
 
-    steps: int = 5000
-    batch: int = 256
-    lr: float = 1e-2
-    lr_min: float = 1e-4
+    steps: int | None = None
+    batch: int | None = None
+    lr: float | None = None
+    lr_min: float | None = None
     restart: int | None = None
     optimizer: Literal["adam", "adamw"] = "adam"
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     clip: float | None = None
     em: bool = False
     smoothing: float = 0.01
-    seed: int = 0
-    patience: int = 1250
-    validate_every: int = 250
+    seed: Seed = 0
+    patience: int | None = None
+    validate_every: int | None = None
     threads: int | None = None
 
 
-@Parameter(name="*", group="Output")
+@Parameter(name="*", group=_OUTPUT)
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """Where the results go.
 
     Attributes:
-        out: The folder for the model, the metrics, the summary and the checkpoint.
-        checkpoint_every: Steps between checkpoints.
-        resume: Continue from the checkpoint in the folder.
-        overwrite: Start anew in a folder with results.
-        tensorboard: Also write the metrics for TensorBoard.
+        out: The folder for the model; with --data also for the metrics, the summary and the checkpoint.
+        overwrite: Start anew in a folder with a model or other results.
+        checkpoint_every: Steps between checkpoints; for --data.
+        resume: Continue from the checkpoint in the folder; for --data.
+        tensorboard: Also write the metrics for TensorBoard; for --data.
     """
 
     out: Path
+    overwrite: bool = False
     checkpoint_every: int = 1000
     resume: bool = False
-    overwrite: bool = False
     tensorboard: bool = False
 
 
-@Parameter(name="*", group="Quadrature of a pic")
+@Parameter(name="*", group=_QUADRATURE)
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
     """How a PIC is integrated when it is used.
@@ -132,20 +176,58 @@ class QueryOptions:
     rule: Rule | None = None
 
 
-def command_line(name: str, *options: object) -> str:
+@dataclass(frozen=True, kw_only=True)
+class DataModelOptions(ModelOptions):
+    """The model of data other than TABLE, with nothing left open."""
+
+    points: int = 64
+    width: int = 256
+    sharing: Sharing = "composite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataTrainingOptions(TrainingOptions):
+    """The training on data other than TABLE, with nothing left open."""
+
+    steps: int = 5000
+    batch: int = 256
+    weight_decay: float = 0.0
+    patience: int = 1250
+    validate_every: int = 250
+
+
+def settle(options: object, cls: type[Settled]) -> Settled:
+    """The options as another class, whose defaults stand for what was left open.
+
+    Example:
+        >>> settle(ModelOptions(width=8), DataModelOptions).width, settle(ModelOptions(), DataModelOptions).width
+        (8, 256)
+    """
+    return cls(**{name: value for name, value in given(options).items() if value is not None})
+
+
+def given(options: object) -> dict[str, Any]:
+    """The values of options by their names."""
+    return {field.name: getattr(options, field.name) for field in fields(options)}  # type: ignore[arg-type]
+
+
+def differing(options: object) -> dict[str, Any]:
+    """The values of options that are not their defaults, by their names."""
+    defaults = {field.name: field.default for field in fields(options)}  # type: ignore[arg-type]
+    return {name: value for name, value in given(options).items() if value != defaults[name]}
+
+
+def command_line(name: str, *options: object, arguments: Sequence[str] = ()) -> str:
     """The command with all options that differ from their defaults, whether flags or a file set them.
 
     Example:
-        >>> command_line("fit", DataOptions(data="my table.csv"), TrainingOptions(em=True, lr=0.1))
-        "picirc fit --data 'my table.csv' --lr 0.1 --em"
+        >>> command_line("fit", TrainingOptions(em=True, lr=0.1), arguments=["my table.csv"])
+        "picirc fit 'my table.csv' --lr 0.1 --em"
     """
-    words = ["picirc", name]
+    words = ["picirc", name, *arguments]
     for part in options:
-        for field in fields(part):  # type: ignore[arg-type]  # options are dataclasses
-            value = getattr(part, field.name)
-            if field.default is not MISSING and value == field.default:
-                continue
-            flag = f"--{field.name.replace('_', '-')}"
+        for option, value in differing(part).items():
+            flag = f"--{option.replace('_', '-')}"
             for one in value if isinstance(value, tuple) else (value,):
                 words += [flag] if one is True else [flag, str(one)]
     return shlex.join(words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from picirc.cli.checks import ENDINGS, check_output
 from picirc.cli.options import QueryOptions
+from picirc.cli.outputs import encode_csv
 from picirc.cli.png import encode_png
 from picirc.cli.saved import make_circuit, open_model
+from picirc.cli.table_queries import write_table_samples
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.inputs.finite import FiniteFamily
+from picirc.io.files import replace_files
 from picirc.qpc.distribution import QPC
 
 Array = npt.NDArray[Any]
@@ -32,14 +35,19 @@ def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOpti
     if count < 1:
         raise ArgumentError("--count", "a positive whole number", count)
     suffix = out.suffix.lower()
-    if suffix not in _ENCODERS:
-        raise ArgumentError("--out", "a file that ends in .png, .csv or .npy", str(out))
+    check_output(out, path, endings=sorted({*_ENCODERS, *ENDINGS}))
     saved = open_model(path)
+    if saved.of_table:
+        if query != QueryOptions():
+            raise ArgumentError("--points, --rule", "neither for the model of a table", "one of them")
+        write_table_samples(path, out, count, seed)
+        return
+    check_output(out, path, endings=tuple(_ENCODERS))
     about = saved.notes.get("data") or {}
     if suffix == ".png" and not about.get("image_shape"):
         raise ArgumentError("--out", "a .csv or .npy file for rows that are not images", str(out))
     rows = _draw(make_circuit(saved.model, query, saved.query), count, seed)
-    out.write_bytes(_ENCODERS[suffix](rows, saved.model.families, about))
+    replace_files({out: _ENCODERS[suffix](rows, saved.model.families, about)})
 
 
 @torch.no_grad()
@@ -67,13 +75,11 @@ def _png(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> b
 
 def _csv(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> bytes:
     columns = about.get("columns") or [f"x{i}" for i in range(len(families))]
-    levels = [(about.get("levels") or {}).get(column) for column in columns]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(columns)
-    for row in rows.tolist():
-        writer.writerow(map(_cell, row, families, levels))
-    return text.getvalue().encode()
+    levels = about.get("levels") or {}
+    parts = zip(columns, rows.T.tolist(), families, strict=True)
+    return encode_csv(
+        {name: [_cell(value, family, levels.get(name)) for value in cells] for name, cells, family in parts}
+    )
 
 
 def _cell(value: float, family: Family, levels: Sequence[str] | None) -> object:

@@ -49,13 +49,27 @@ class Saved:
     notes: dict[str, Any]
 
     @property
+    def of_table(self) -> bool:
+        """Whether it is the model of a table, with a schema."""
+        return "table" in self.description
+
+    @property
     def query(self) -> QueryOptions:
         """How a PIC was validated, or else how one with the usual training would have been."""
+        if self.of_table:
+            return QueryOptions(rule="shifted", points=2 * self.description["table"]["points"])
         return QueryOptions(**(self.notes.get("query") or {"rule": "shifted", "points": 64}))
+
+
+def find_model(path: Path) -> Path:
+    """The model at a path, or in the folder ``model`` there, where ``picirc fit --data`` puts it."""
+    inside = path / "model"
+    return inside if not (path / "model.safetensors").exists() and inside.is_dir() else path
 
 
 def open_model(path: Path) -> Saved:
     """Load a model for a command."""
+    path = find_model(path)
     description = describe(path)
     summary = description.get("summary") or {}
     return Saved(load(path), description, summary if summary.get("maker") == MAKER else {})

@@ -53,6 +53,8 @@ def read_tables(options: DataOptions, about: Mapping[str, Any] | None = None) ->
         options: Which one.
         about: What ``Tables.about`` said of the data that a model was trained on; a file must have the same columns.
     """
+    if options.data is None:
+        raise ArgumentError("--data", "the name of a data set", "none", "or give a table: picirc fit TABLE --out …")
     if not options.data.lower().endswith(_SUFFIXES):
         found = data.load(options.data, options.data_dir)
         parts = {"train": found.train, "valid": found.valid, "test": found.test}

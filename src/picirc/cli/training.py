@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from picirc import __version__
 from picirc.cli.evaluation import scores
 from picirc.cli.models import make_model
-from picirc.cli.options import DataOptions, ModelOptions, OutputOptions, QueryOptions, TrainingOptions, command_line
+from picirc.cli.options import (
+    ColumnOptions,
+    DataModelOptions,
+    DataOptions,
+    DataTrainingOptions,
+    ModelOptions,
+    OutputOptions,
+    QueryOptions,
+    TableOptions,
+    TrainingOptions,
+    command_line,
+    differing,
+    settle,
+)
 from picirc.cli.saved import MAKER, make_circuit, make_rule
 from picirc.cli.tables import Tables, read_tables
+from picirc.cli.versions import versions
 from picirc.errors import ArgumentError
 from picirc.io import save
+from picirc.io.files import replace_files
 from picirc.learning import Cosine, History, fit, fit_em, json_lines, tensorboard
 from picirc.learning.checkpoint import load_checkpoint
 from picirc.learning.history import Callback
@@ -33,9 +45,10 @@ _MODEL, _METRICS, _SUMMARY, _CHECKPOINT = "model", "metrics.jsonl", "summary.jso
 _DONE, _INTERRUPTED = 0, 130
 
 
-def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> int:
+def train(data: DataOptions, asked: ModelOptions, how: TrainingOptions, output: OutputOptions) -> int:
     """Train, save and judge a model; the exit code."""
     started = time.perf_counter()
+    model, training = settle(asked, DataModelOptions), settle(how, DataTrainingOptions)
     _check(model, training)
     if training.threads is not None:
         torch.set_num_threads(training.threads)
@@ -62,7 +75,13 @@ def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, out
     return _finish(trained, tables, query, summary, output.out, started)
 
 
-def _check(model: ModelOptions, training: TrainingOptions) -> None:
+def check_no_table(reading: TableOptions, columns: ColumnOptions) -> None:
+    """Raise if an option is given that has a meaning for a table alone."""
+    for name in (*differing(reading), *differing(columns)):
+        raise ArgumentError(f"--{name}", "a table", "none", "write picirc fit TABLE --out …")
+
+
+def _check(model: DataModelOptions, training: DataTrainingOptions) -> None:
     if training.em and model.model != "hclt":
         raise ArgumentError("--em", "an hclt, whose parameters are tables", model.model, "add --model hclt")
     if training.em and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -92,10 +111,10 @@ def _rewind_metrics(out: Path) -> None:
     """Drop the records of steps after the checkpoint, which will be taken again."""
     found = load_checkpoint(out)
     records = [] if found is None else found.state["records"]
-    (out / _METRICS).write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    replace_files({out / _METRICS: "".join(json.dumps(record) + "\n" for record in records).encode()})
 
 
-def _callbacks(output: OutputOptions, training: TrainingOptions, stack: ExitStack) -> list[Callback]:
+def _callbacks(output: OutputOptions, training: DataTrainingOptions, stack: ExitStack) -> list[Callback]:
     found: list[Callback] = [json_lines(output.out / _METRICS)]
     if output.tensorboard:
         try:
@@ -108,16 +127,15 @@ def _callbacks(output: OutputOptions, training: TrainingOptions, stack: ExitStac
 def _run(
     model: PIC | HCLT,
     tables: Tables,
-    options: ModelOptions,
-    training: TrainingOptions,
+    options: DataModelOptions,
+    training: DataTrainingOptions,
     output: OutputOptions,
     callbacks: list[Callback],
 ) -> tuple[PIC | HCLT, History]:
-    period = training.restart or (500 if training.em else None)
     common: dict[str, Any] = {
         "batch_size": training.batch,
         "steps": training.steps,
-        "schedule": Cosine(training.lr, training.lr_min, period),
+        "schedule": _schedule(training),
         "validate_every": training.validate_every,
         "patience": training.patience or None,
         "seed": training.seed,
@@ -136,19 +154,25 @@ def _run(
     return fit(model, *rows, rule=make_rule(options.rule, options.points), **common)
 
 
-def _query(model: ModelOptions) -> QueryOptions:
+def _schedule(training: DataTrainingOptions) -> Cosine:
+    """The step sizes: the paper's for em, one period after a warm-up for gradients."""
+    usual = Cosine(1e-2, 1e-4, 500) if training.em else Cosine(2e-2, 2e-4, None, min(50, training.steps // 10))
+    asked: dict[str, Any] = {"high": training.lr, "low": training.lr_min, "period": training.restart}
+    return replace(usual, **{name: value for name, value in asked.items() if value is not None})
+
+
+def _query(model: DataModelOptions) -> QueryOptions:
     """How the model is validated: a random rule with twice its points."""
     return QueryOptions(rule=model.rule, points=(2 if model.rule == "shifted" else 1) * model.points)
 
 
 def _notes(model: PIC | HCLT, history: History) -> dict[str, Any]:
-    versions = {"picirc": __version__, "python": platform.python_version()}
     return {
         "maker": MAKER,
         "parameters": sum(p.numel() for p in model.parameters()),
         "stopped": history.stopped,
         "best": history.best if history.records else None,
-        "versions": versions | {"torch": torch.__version__, "numpy": np.__version__},
+        "versions": versions(),
     }
 
 
@@ -166,7 +190,7 @@ def _finish(
         summary["test"] = scores(make_circuit(model, QueryOptions(), query), tables.parts["test"])
     summary["seconds"] = time.perf_counter() - started
     save(model, out / _MODEL, summary)
-    (out / _SUMMARY).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    replace_files({out / _SUMMARY: (json.dumps(summary, indent=1) + "\n").encode()})
     if interrupted:
         print(f"interrupted; the best model so far is in {out / _MODEL}, and --resume continues")
         return _INTERRUPTED

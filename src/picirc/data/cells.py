@@ -110,7 +110,7 @@ def codes(
         if cell is None:
             continue
         if cell not in number:
-            raise ArgumentError(place(row), f"a known level of column {name} ({_few(levels)})", cell)
+            raise ArgumentError(place(row), f"a known level of column {name} ({few(levels)})", cell)
         values[row] = number[cell]
     return values, levels
 
@@ -121,5 +121,6 @@ def not_numeric(place: str, name: str, got: str, way: str = "correct it") -> Arg
     return ArgumentError(place, f"a finite number in column {name}", got, remedy)
 
 
-def _few(levels: Sequence[str], most: int = 10) -> str:
-    return ", ".join(levels[:most]) + (", …" if len(levels) > most else "")
+def few(names: Sequence[str], most: int = 10) -> str:
+    """Return the first of many names, separated by commas."""
+    return ", ".join(names[:most]) + (", …" if len(names) > most else "")

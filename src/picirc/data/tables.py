@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def read_csv(
             no known level; the error names the file and the line.
     """
     path = Path(path)
-    lines, rows = _read_cells(path, delimiter)
+    lines, rows = read_cells(path, delimiter)
     columns = tuple(rows[0]) if header else numbered(len(rows[0]))
     if header:
         lines, rows = lines[1:], rows[1:]
@@ -95,7 +96,7 @@ def read_csv(
 
 
 def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
-    """Read a Parquet file, in which nulls are missing values; this needs pyarrow, the extra ``picirc[parquet]``.
+    """Read a Parquet file, in which nulls are missing values; this needs pyarrow, the extra ``picirc[data]``.
 
     Args:
         path: The file.
@@ -106,15 +107,8 @@ def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
             something else than finite numbers.
     """
     path = Path(path)
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        remedy = "install the extra picirc[parquet]"
-        raise ArgumentError("path", "a file that can be read without pyarrow", str(path), remedy) from error
-    try:
-        table = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
-        raise ArgumentError(str(path), "a Parquet file", f"none ({error})") from error
+    table = read_parquet_file(path)
+    arrow = import_module("pyarrow")
     columns = tuple(table.column_names)
     check_names(path, columns, categorical)
     kinds = arrow.types
@@ -133,6 +127,21 @@ def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
         except arrow.ArrowInvalid as error:
             raise not_numeric(str(path), name, f"one that no float holds exactly ({error})") from error
     return Table(columns, check_values(path, values), levels)
+
+
+def read_parquet_file(path: Path) -> Any:
+    """Return the pyarrow table in a Parquet file."""
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        remedy = "install the extra picirc[data]"
+        raise ArgumentError("path", "a file that can be read without pyarrow", str(path), remedy) from error
+    if not path.is_file():
+        raise ArgumentError(str(path), "a file", "none there")
+    try:
+        return parquet.read_table(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise ArgumentError(str(path), "a Parquet file", f"none ({error})") from error
 
 
 def read_numpy(path: FilePath, key: str | None = None) -> Table:
@@ -158,25 +167,27 @@ def read_numpy(path: FilePath, key: str | None = None) -> Table:
     return Table(numbered(values.shape[1]), values)
 
 
-def _read_cells(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
-    """Return the cells of every row, all of the same number, and the lines on which the rows end."""
+def read_cells(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
+    """Return the cells of every row, all of the same number, and the lines on which the rows begin."""
     if len(delimiter) != 1:
         raise ArgumentError("delimiter", "one character", delimiter)
     text = io.StringIO(read_text(path), newline="")
     reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
+    last = 0  # the line on which the row before ended
     try:
         for row in reader:
+            line, last = last + 1, reader.line_num
             if not row:
                 continue
             if rows and len(row) != len(rows[0]):
                 expected = f"{len(rows[0])} cells, as in line {lines[0]}"
-                raise ArgumentError(f"{path}, line {reader.line_num}", expected, len(row))
-            lines.append(reader.line_num)
+                raise ArgumentError(f"{path}, line {line}", expected, len(row))
+            lines.append(line)
             rows.append([cell.strip() for cell in row])
     except csv.Error as error:
-        raise ArgumentError(f"{path}, line {reader.line_num}", "a row of a CSV file", str(error)) from error
+        raise ArgumentError(f"{path}, line {last + 1}", "a row of a CSV file", str(error)) from error
     if not rows:
         raise ArgumentError(str(path), "a CSV file", "an empty one")
     return lines, rows

@@ -11,12 +11,18 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io.describe import Description, build_model, describe_model, dtype_of
-from picirc.io.files import pack, read_description, read_tensors, refusing, replace_file
+from picirc.io.files import (
+    check_tensors,
+    pack,
+    read_description,
+    read_file,
+    read_metadata,
+    refusing,
+    replace_files,
+)
 from picirc.io.layout import from_file, to_file
 from picirc.pic import HCLT, PIC
 
@@ -28,7 +34,12 @@ _SUFFIX = ".safetensors"
 _TENSORS, _COPY = "model.safetensors", "model.json"
 
 
-def save(model: PIC | HCLT, path: FilePath, summary: Mapping[str, Any] | None = None) -> None:
+def save(
+    model: PIC | HCLT,
+    path: FilePath,
+    summary: Mapping[str, Any] | None = None,
+    table: Mapping[str, Any] | None = None,
+) -> None:
     """Save a model.
 
     What was there before stays until the new model is written completely, also when the disk is full or the process
@@ -38,6 +49,7 @@ def save(model: PIC | HCLT, path: FilePath, summary: Mapping[str, Any] | None = 
         model: The model, on any device.
         path: A folder, which is made if it is not there; or a file that ends in ``.safetensors``.
         summary: Anything to keep with the model, as plain JSON values: how it was trained, on what, how good it is.
+        table: The table that the model is of, as plain JSON values; ``TableModel`` writes and reads it.
 
     Example:
         >>> import picirc as pc, tempfile
@@ -50,6 +62,8 @@ def save(model: PIC | HCLT, path: FilePath, summary: Mapping[str, Any] | None = 
     description = describe_model(model)
     if summary is not None:
         description["summary"] = dict(summary)
+    if table is not None:
+        description["table"] = dict(table)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in to_file(model).items()}
     for name, tensor in tensors.items():
         if bool(tensor.isnan().any()):
@@ -57,11 +71,10 @@ def save(model: PIC | HCLT, path: FilePath, summary: Mapping[str, Any] | None = 
     content, readable = pack(description, tensors)
     target = Path(path)
     if target.suffix == _SUFFIX:
-        replace_file(target, content)
+        replace_files({target: content})
         return
     target.mkdir(parents=True, exist_ok=True)
-    replace_file(target / _TENSORS, content)
-    replace_file(target / _COPY, f"{readable}\n".encode())
+    replace_files({target / _TENSORS: content, target / _COPY: f"{readable}\n".encode(errors="backslashreplace")})
 
 
 def load(path: FilePath, families: Sequence[type[Family]] = ()) -> PIC | HCLT:
@@ -74,23 +87,26 @@ def load(path: FilePath, families: Sequence[type[Family]] = ()) -> PIC | HCLT:
         path: The folder or the file.
         families: The classes of input families of one's own that the model uses.
     """
+    return load_described(path, families)[0]
+
+
+def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tuple[PIC | HCLT, Description]:
+    """Load a model together with its description, which were written together."""
     file = _file(path)
-    description = read_description(file)
     with refusing(file):
+        metadata, tensors = read_file(file)
+        description = read_description(metadata)
         model = build_model(description, families)
-        shapes, dtype = to_file(model), dtype_of(description)
-    tensors = read_tensors(file, description, shapes, dtype)
-    with refusing(file):
-        for name, tensor in tensors.items():
-            if bool(torch.isnan(tensor).any()):
-                raise ArgumentError(name, "numbers", "NaN")
+        check_tensors(tensors, description, to_file(model), dtype_of(description))
         model.load_state_dict(from_file(model, tensors), assign=True)
-    return model
+    return model, description
 
 
 def describe(path: FilePath) -> Description:
     """The description of a saved model: kind, structure, families, settings and summary, without its tensors."""
-    return read_description(_file(path))
+    file = _file(path)
+    with refusing(file):
+        return read_description(read_metadata(file))
 
 
 def _file(path: FilePath) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -27,6 +27,9 @@ _FAMILIES: tuple[type[Family], ...] = (
     *(inputs.Bernoulli, inputs.Binomial, inputs.Categorical),
     *(inputs.Gaussian, inputs.Laplace, inputs.Poisson, inputs.StudentT),
 )
+# The scopes of a structure may have this many entries in all, about as many as fit into 5 GB: a deep tree in a small
+# file must not take all the memory there is.
+_MOST_ENTRIES = 50_000_000
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 _SETTINGS: dict[str, dict[str, type]] = {
     "HCLT": {"states": int, "product": str},
@@ -58,8 +61,7 @@ def describe_model(model: PIC | HCLT) -> Description:
         "dtype": kinds.pop(),
         "structure": {"kind": type(model.structure).__name__} | _values(model.structure),
         "families": [
-            {"name": type(family).__name__} | _values(family) | {"columns": columns}
-            for family, columns in group_columns(model.families)
+            describe_family(family) | {"columns": columns} for family, columns in group_columns(model.families)
         ],
         "settings": _settings(model),
     }
@@ -72,19 +74,37 @@ def build_model(description: Mapping[str, Any], families: Sequence[type[Family]]
         description: What ``describe_model`` made, from a file that may say anything.
         families: The classes of families that are not the library's own.
     """
-    kind = _choice(description, "kind", _KINDS)
-    structure = _structure(_take(description, "structure", dict))
-    columns = _families(_take(description, "families", list), structure.n_variables, families)
-    settings = _take(description, "settings", dict)
-    _only(settings, _SETTINGS[kind.__name__], "settings")
-    options: dict[str, Any] = {name: _take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
+    kind = choice(description, "kind", _KINDS)
+    structure = _structure(take(description, "structure", dict))
+    columns = _families(take(description, "families", list), structure.n_variables, families)
+    settings = take(description, "settings", dict)
+    only(settings, _SETTINGS[kind.__name__], "settings")
+    options: dict[str, Any] = {name: take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
     with torch.device("meta"):
         return kind(structure, columns, **options)
 
 
+def describe_family(family: Family) -> Description:
+    """The name and the fields of a family."""
+    return {"name": type(family).__name__} | _values(family)
+
+
+def build_family(entry: Mapping[str, Any], own: Sequence[type[Family]] = ()) -> Family:
+    """The family of a description.
+
+    Args:
+        entry: What ``describe_family`` made, from a file that may say anything.
+        own: The classes of families that are not the library's own.
+    """
+    cls = choice(entry, "name", {cls.__name__: cls for cls in (*_FAMILIES, *own)})
+    names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every family is a dataclass
+    only(entry, {"name", *names}, "families")
+    return cls(**{name: take(entry, name, object) for name in names})
+
+
 def dtype_of(description: Mapping[str, Any]) -> torch.dtype:
     """The floating-point type of the tensors."""
-    return _choice(description, "dtype", _DTYPES)
+    return choice(description, "dtype", _DTYPES)
 
 
 def _settings(model: PIC | HCLT) -> Description:
@@ -111,12 +131,32 @@ def _values(value: Any) -> Description:
 
 
 def _structure(entry: Description) -> LatentTree | RegionGraph:
-    cls = _choice(entry, "kind", _STRUCTURES)
+    cls = choice(entry, "kind", _STRUCTURES)
     names = [field.name for field in fields(cls)]
-    _only(entry, {"kind", *names}, "structure")
+    only(entry, {"kind", *names}, "structure")
     for name in names:
         _check_nested(name, entry.get(name), _DEPTHS[name])
-    return cls(**{name: entry[name] for name in names})
+    if cls is RegionGraph:
+        _check_size(
+            len(scope) * (1 + len(ways)) for scope, ways in zip(entry["scopes"], entry["partitions"], strict=True)
+        )
+    structure = cls(**{name: entry[name] for name in names})
+    if isinstance(structure, LatentTree):
+        _check_size(_below(structure))
+    return structure
+
+
+def _check_size(sizes: Iterable[int]) -> None:
+    if (entries := sum(sizes)) > _MOST_ENTRIES:
+        raise ArgumentError("structure", f"scopes with at most {_MOST_ENTRIES:,} entries in all", f"{entries:,}")
+
+
+def _below(tree: LatentTree) -> list[int]:
+    """The number of latents and variables at and below each latent."""
+    sizes = [1 + len(own) for own in tree.variables]
+    for latent in tree.order[:-1]:
+        sizes[tree.parents[latent]] += sizes[latent]
+    return sizes
 
 
 def _check_nested(name: str, value: object, depth: int) -> None:
@@ -130,16 +170,12 @@ def _check_nested(name: str, value: object, depth: int) -> None:
 
 def _families(entries: list[Any], variables: int, own: Sequence[type[Family]]) -> list[Family]:
     """The family of each column."""
-    classes = {cls.__name__: cls for cls in (*_FAMILIES, *own)}
     found: dict[int, Family] = {}
     for entry in entries:
         if not isinstance(entry, dict):
             raise ArgumentError("families", "an object for each family", entry)
-        cls = _choice(entry, "name", classes)
-        names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every family is a dataclass
-        _only(entry, {"name", "columns", *names}, "families")
-        family = cls(**{name: _take(entry, name, object) for name in names})
-        for column in _take(entry, "columns", list):
+        family = build_family({name: value for name, value in entry.items() if name != "columns"}, own)
+        for column in take(entry, "columns", list):
             if type(column) is not int or not 0 <= column < variables or column in found:
                 raise ArgumentError("columns", f"each of the {variables} columns once", column)
             found[column] = family
@@ -148,7 +184,8 @@ def _families(entries: list[Any], variables: int, own: Sequence[type[Family]]) -
     return [found[column] for column in range(variables)]
 
 
-def _take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
+def take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
+    """An entry of a description that must be there and have a type."""
     value = entry.get(name)
     # A truth value is a number to Python, but not in a file.
     if name not in entry or not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
@@ -156,14 +193,16 @@ def _take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
     return value
 
 
-def _choice(entry: Mapping[str, Any], name: str, choices: Mapping[str, Value]) -> Value:
+def choice(entry: Mapping[str, Any], name: str, choices: Mapping[str, Value]) -> Value:
+    """What an entry of a description names."""
     chosen = entry.get(name)
     if not isinstance(chosen, str) or chosen not in choices:
         raise ArgumentError(name, " or ".join(choices), repr(chosen)[:80])
     return choices[chosen]
 
 
-def _only(entry: Mapping[str, Any], names: Mapping[str, Any] | set[str], where: str) -> None:
+def only(entry: Mapping[str, Any], names: Mapping[str, Any] | set[str], where: str) -> None:
+    """Raise if a description has entries that it should not have."""
     unknown = sorted(set(entry) - set(names))
     if unknown:
         raise ArgumentError(where, f"nothing besides {', '.join(sorted(names))}", unknown[0][:80])

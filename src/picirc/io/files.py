@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from picirc.errors import ArgumentError
@@ -21,9 +21,11 @@ from picirc.io.describe import Description
 
 FORMAT = 1
 _KEY = "picirc"  # of the description among the metadata of the file
-_TYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
 # What reading can raise when a file is not what it says it is.
-_FAILURES = (SafetensorError, OSError, ValueError, TypeError, LookupError, RuntimeError, RecursionError, OverflowError)
+_FAILURES = (
+    *(SafetensorError, OSError, ValueError, TypeError, LookupError),
+    *(RuntimeError, RecursionError, OverflowError, MemoryError),
+)
 
 
 def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[bytes, str]:
@@ -39,20 +41,32 @@ def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
         readable = json.dumps(full, allow_nan=False, indent=1, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError("summary", "plain JSON values, finite and with texts as keys", str(error)) from error
-    return save(dict(tensors), metadata={_KEY: text}), readable
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that at every moment either the old content or the new one is there, whole."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        return save(dict(tensors), metadata={_KEY: text}), readable
+    except SafetensorError as error:  # a header of more than 100 MB
+        raise ArgumentError(
+            "model", "a description that fits into a file", f"{len(text):,} letters ({error})"
+        ) from error
+
+
+def replace_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files of one folder so that at every moment either the old content or the new one is there, whole.
+
+    All are written before the first takes its place, in the order given: taking a place needs no room on the disk.
+    """
+    token = secrets.token_hex(4)
+    partial = {path: path.with_name(f".{path.name}.{token}.partial") for path in contents}
+    try:
+        for path, content in contents.items():
+            with partial[path].open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path in contents:
+            os.replace(partial[path], path)
     finally:
-        partial.unlink(missing_ok=True)
+        for path in contents:
+            partial[path].unlink(missing_ok=True)
     if os.name == "posix":  # elsewhere a folder cannot be opened
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -71,50 +85,61 @@ def refusing(path: Path) -> Iterator[None]:
         raise ArgumentError(str(path), "a model that picirc saved", f"something else: {reason}") from error
 
 
-def read_description(path: Path) -> Description:
-    """The description in a file, as it was written."""
-    with refusing(path):
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
-        if text is None:
-            raise ArgumentError("file", "a description of a model", "tensors alone")
-        envelope = json.loads(text, parse_constant=_no_constant)
-        description: Description = envelope["description"]
-        version = description["format"]
-        if type(version) is not int or version < 1:
-            raise ArgumentError("format", "a number from 1 on", version)
-        if version > FORMAT:
-            raise ArgumentError("format", f"at most {FORMAT}", version, "a later picirc wrote it: upgrade")
-        if envelope["sha256"] != _sign(description):
-            raise ArgumentError("sha256", "the checksum of the description", "another", "the file is damaged")
-        return description
+def read_metadata(path: Path) -> dict[str, str]:
+    """The texts beside the tensors of a file."""
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
 
 
-def read_tensors(path: Path, description: Description, shapes: Mapping[str, Tensor], dtype: torch.dtype) -> Any:
-    """The tensors of a file, after a look at what it says that they are.
+def read_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    """The texts and the tensors of a file, read at once: what replaces it meanwhile is not mixed in."""
+    content = path.read_bytes()
+    tensors = load(content)  # refuses what is no such file
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return header.get("__metadata__") or {}, tensors
+
+
+def read_description(metadata: Mapping[str, str]) -> Description:
+    """The description among the metadata of a file, as it was written."""
+    text = metadata.get(_KEY)
+    if text is None:
+        raise ArgumentError("file", "a description of a model", "tensors alone")
+    envelope = json.loads(text, parse_constant=_no_constant)
+    description: Description | None = envelope.get("description") if isinstance(envelope, dict) else None
+    if not isinstance(description, dict):
+        raise ArgumentError("description", "an object", repr(envelope)[:80])
+    version = description.get("format")
+    if type(version) is not int or version < 1:
+        raise ArgumentError("format", "a number from 1 on", version)
+    if version > FORMAT:
+        raise ArgumentError("format", f"at most {FORMAT}", version, "a later picirc wrote it: upgrade")
+    if envelope.get("sha256") != _sign(description):
+        raise ArgumentError("sha256", "the checksum of the description", "another", "the file is damaged")
+    return description
+
+
+def check_tensors(
+    tensors: Mapping[str, Tensor], description: Description, shapes: Mapping[str, Tensor], dtype: torch.dtype
+) -> None:
+    """Raise unless tensors are what the description says that they are.
 
     Args:
-        path: The file.
+        tensors: What a file holds.
         description: Its description.
         shapes: Tensors of the names and shapes that the file must have, whatever their content.
         dtype: The floating-point type that they must have.
     """
-    with refusing(path):
-        with safe_open(path, framework="pt", device="cpu") as file:
-            names = set(file.keys())
-            if names != set(shapes):
-                odd = sorted(names ^ set(shapes))
-                raise ArgumentError("tensors", "those of the description", f"missing or unknown: {odd[0][:80]}")
-            for name, wanted in shapes.items():
-                entry = file.get_slice(name)
-                shape, kind = tuple(entry.get_shape()), _TYPES.get(entry.get_dtype())
-                if shape != tuple(wanted.shape) or kind != dtype:
-                    expected = f"shape {tuple(wanted.shape)} and {dtype}"
-                    raise ArgumentError(name, expected, f"{shape} and {entry.get_dtype()}")
-            tensors = {name: file.get_tensor(name) for name in shapes}
-        if description["sha256"] != _checksum(tensors):
-            raise ArgumentError("sha256", "the checksum of the tensors", "another", "the file is damaged")
-        return tensors
+    if odd := sorted(set(tensors) ^ set(shapes)):
+        raise ArgumentError("tensors", "those of the description", f"missing or unknown: {odd[0][:80]}")
+    for name, tensor in tensors.items():
+        if tensor.shape != shapes[name].shape or tensor.dtype != dtype:
+            expected = f"shape {tuple(shapes[name].shape)} and {dtype}"
+            raise ArgumentError(name, expected, f"{tuple(tensor.shape)} and {tensor.dtype}")
+    if description.get("sha256") != _checksum(tensors):
+        raise ArgumentError("sha256", "the checksum of the tensors", "another", "the file is damaged")
+    for name, tensor in tensors.items():
+        if bool(tensor.isnan().any()):
+            raise ArgumentError(name, "numbers", "NaN")
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
