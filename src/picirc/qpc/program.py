@@ -104,7 +104,7 @@ class Program:
         self.schedule = schedule
         self._sizes = dict(sizes)
         self.shapes = [self.sizes(pool.kinds) for pool in schedule.pools]
-        self._simple = all(map(_is_simple, schedule.steps))
+        self._simple = schedule.simple
         self.workspace = Workspace()
         self._indices: dict[tuple[int, torch.device], Tensor] = {}
         self._pieces: dict[int, list[Step]] = {}
@@ -380,17 +380,6 @@ class Program:
     def _scratch_elements(self, steps: Sequence[Step]) -> int:
         """The elements of the largest step's rows or results for one data point."""
         return max([1, *((s.stop - s.start) * self._row_elements(s) for s in steps if not isinstance(s, PassStep))])
-
-
-def _is_simple(step: Step) -> bool:
-    """Whether all of a row's value reaches one other row, so that in the end the scales just add up."""
-    return (
-        isinstance(step, SumStep)
-        and not (step.shared or step.passed)
-        and step.edges == 1
-        and all(send.sources is None for send in step.sends)
-        and len(step.sends) == 1
-    )
 
 
 def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:

@@ -124,3 +124,14 @@ class Schedule:
     pools: tuple[Pool, ...]
     steps: tuple[Step, ...]
     root: tuple[int, int]
+
+    @property
+    def simple(self) -> bool:
+        """Whether each row's value goes whole to one other row, so that in the end the scales just add up."""
+        return all(
+            isinstance(step, SumStep)
+            and not (step.shared or step.passed)
+            and step.edges == len(step.sends) == 1
+            and step.sends[0].sources is None
+            for step in self.steps
+        )
