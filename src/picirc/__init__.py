@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from picirc import data as data
     from picirc import io as io
+    from picirc import tables as tables
     from picirc.circuit import Circuit as Circuit
     from picirc.circuit import from_bayesnet as from_bayesnet
     from picirc.circuit import from_tree as from_tree
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from picirc.errors import IntractableError as IntractableError
     from picirc.errors import SizeError as SizeError
     from picirc.errors import StructureError as StructureError
+    from picirc.estimators import ConditionalDensity as ConditionalDensity
+    from picirc.estimators import PICClassifier as PICClassifier
+    from picirc.estimators import PICDensity as PICDensity
+    from picirc.estimators import PICImputer as PICImputer
     from picirc.exact import ExactGaussian as ExactGaussian
     from picirc.functions import Conditional as Conditional
     from picirc.functions import Density as Density
@@ -74,6 +79,9 @@ if TYPE_CHECKING:
     from picirc.symbolic.units import Integral as Integral
     from picirc.symbolic.units import Product as Product
     from picirc.symbolic.units import Sum as Sum
+    from picirc.tables import Schema as Schema
+    from picirc.tables import TableModel as TableModel
+    from picirc.tables import fit_table as fit_table
 
 __version__ = "0.1.0"
 
@@ -81,6 +89,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "circuit": ("Circuit", "from_bayesnet", "from_tree"),
     "errors": ("ArgumentError", "ImpossibleEvidenceError", "IntractableError", "SizeError", "StructureError"),
+    "estimators": ("ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer"),
     "exact": ("ExactGaussian",),
     "functions": ("Conditional", "Density", "LinearGaussian"),
     "inputs": ("Bernoulli", "Binomial", "Categorical", "Family", "Gaussian", "Laplace", "Poisson", "StudentT"),
@@ -104,8 +113,9 @@ _HOMES = {
     "structure.trees": ("LatentTree", "chain", "random_tree"),
     "symbolic.circuit": ("Cost", "Properties"),
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
+    "tables": ("Schema", "TableModel", "fit_table"),
 }
-_MODULES = ("data", "io")
+_MODULES = ("data", "io", "tables")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, *_MODULES])

@@ -1,0 +1,120 @@
+"""The settings of a model of a table, chosen from the size of the table.
+
+Every number that decides how large a model is, how long it is trained and how strongly it is smoothed stands in this
+file and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from picirc.errors import ArgumentError
+from picirc.learning.loop import check_count
+
+# Which columns of numbers are read as names of categories when nothing is declared.
+MOST_INTEGER_CATEGORIES = 10
+ROWS_PER_INTEGER_CATEGORY = 4  # fewer rows say nothing about single values
+# More different texts than both of these are an identifier, not a category.
+MOST_TEXT_CATEGORIES = 100
+DISTINCT_TEXT_SHARE = 0.5
+
+# A real column is divided by its robust spread, or by this part of its largest deviation if that is more.
+LARGEST_STANDARDISED = 100.0
+
+# A file that asks for more would take all the memory there is when the model is used.
+MOST_POINTS = 1024
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """How a model of a table is made and trained.
+
+    Attributes:
+        points: The number N of quadrature points in training; twice as many are used afterwards.
+        width: The width of the nets, an even number.
+        sigma: The standard deviation of the Fourier frequencies of the nets: how fast densities may change.
+        sharing: What integral units share.
+        input_sharing: What input units share.
+        steps: The largest number of training steps.
+        batch_size: Rows of a batch.
+        rate: The step size at the start.
+        final_rate: The step size at the end.
+        weight_decay: Pulls the parameters of the nets towards zero.
+        clip: The largest norm of a gradient.
+        validate_every: Steps between looks at the rows held out.
+        patience: Steps without improvement after which training stops.
+        held_out: The part of the rows held out for stopping early; 0 for none.
+        floor: The least standard deviation (or scale) of an input, in units of the column's spread.
+        tree_rows: The largest number of rows that the tree is learned from.
+        tree_reals: How real columns count for the tree: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
+        tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
+        tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
+    """
+
+    points: int = 32
+    width: int = 32
+    sigma: float = 1.0
+    sharing: str = "composite"
+    input_sharing: str = "composite"
+    steps: int = 2000
+    batch_size: int = 256
+    rate: float = 1e-2
+    final_rate: float = 1e-4
+    weight_decay: float = 1e-3
+    clip: float = 10.0
+    validate_every: int = 50
+    patience: int = 400
+    held_out: float = 0.1
+    floor: float = 0.05
+    tree_rows: int = 50_000
+    tree_reals: str = "gaussian"
+    tree_bins: int = 8
+    tree_smoothing: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("points", "steps", "batch_size", "validate_every", "patience", "tree_rows"):
+            check_count(name, getattr(self, name))
+        if self.points > MOST_POINTS:
+            raise ArgumentError("points", f"at most {MOST_POINTS:,} points", self.points)
+        if not 0 <= self.held_out < 1:
+            raise ArgumentError("held_out", "a part of the rows, from 0 to below 1", self.held_out)
+
+
+def choose(rows: int, columns: int, **given: Any) -> Defaults:
+    """Choose the settings for a table of so many rows and columns.
+
+    Args:
+        rows: The number of rows, those to be held out included.
+        columns: The number of columns.
+        **given: Attributes of :class:`Defaults` that are decided already; None counts as not given.
+
+    Example:
+        >>> choose(10_000, 20).batch_size, choose(10_000, 20, batch_size=64).batch_size
+        (256, 64)
+    """
+    names = [field.name for field in fields(Defaults)]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise ArgumentError("settings", f"names among {', '.join(names)}", unknown[0])
+    found = _for_size(rows, columns)
+    decided = {name: value for name, value in given.items() if value is not None}
+    if "steps" in decided:
+        steps = decided["steps"]
+        check_count("steps", steps)
+        found = replace(found, validate_every=min(found.validate_every, steps), steps=steps)
+    return replace(found, **decided)
+
+
+def _for_size(rows: int, columns: int) -> Defaults:
+    """Small tables get small models, wide inputs and few steps; nothing is held out where a part would say nothing."""
+    if rows < 100:
+        return Defaults(
+            points=8, width=16, steps=100, rate=3e-2, weight_decay=1e-2, validate_every=25, patience=100,
+            held_out=0.0, floor=0.3,
+        )  # fmt: skip
+    if rows < 1000:
+        return Defaults(
+            points=16, width=32, steps=600, rate=2e-2, weight_decay=1e-2, patience=200, held_out=0.15, floor=0.1
+        )
+    return Defaults(points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows))

@@ -1,0 +1,160 @@
+"""Fitting a model to a table."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+
+from picirc.data.dataset import hold_out
+from picirc.errors import ArgumentError
+from picirc.learning import Cosine, fit
+from picirc.learning.history import Callback, History
+from picirc.pic import PIC
+from picirc.quadrature import shifted
+from picirc.structure.chow_liu import hidden_chow_liu
+from picirc.structure.trees import LatentTree
+from picirc.tables.columns import EMPTY, Numbers
+from picirc.tables.defaults import Defaults, choose
+from picirc.tables.frames import read_frame
+from picirc.tables.inference import Declared
+from picirc.tables.model import TableModel
+from picirc.tables.schema import Schema
+
+_SCORED = 10_000  # rows are enough for a summary
+
+
+def fit_table(
+    table: Any,
+    columns: Declared | Mapping[Any, Declared] | None = None,
+    *,
+    seed: int = 0,
+    unseen: str = "error",
+    points: int | None = None,
+    width: int | None = None,
+    steps: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> TableModel:
+    """Fit a probabilistic integral circuit to a table.
+
+    The columns hang on latents whose tree is the Chow–Liu tree of the columns. Everything that is not given is chosen
+    from the size of the table. If it has enough rows a part of them is held out, and training stops when the likelihood
+    of that part no longer improves.
+
+    Args:
+        table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, or what
+            ``picirc.data.read`` returns; any cells may be missing.
+        columns: What is known of some columns, as for :meth:`Schema.infer`.
+        seed: Decides everything that is random: the same seed, the same model.
+        unseen: What to do later with categories that are not in the table: ``"error"`` or ``"missing"``.
+        points: The number of quadrature points.
+        width: The width of the nets, an even number.
+        steps: The largest number of training steps.
+        settings: Other attributes of :class:`~picirc.tables.defaults.Defaults`, by name.
+        callbacks: Called with every record of the training.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> height = rng.normal(1.7, 0.1, 80)
+        >>> people = {"height": height, "weight": 22 * height**2 + rng.normal(0, 5, 80)}
+        >>> model = fit_table(people, points=8, width=16, steps=20)
+        >>> model
+        TableModel(2 columns, 918 parameters, 8 points)
+        >>> bool(model.impute({"height": [1.9], "weight": [None]})["weight"][0] > 50)
+        True
+    """
+    started = time.perf_counter()
+    frame = read_frame(table)
+    named = {"points": points, "width": width, "steps": steps}
+    given = dict(settings or {}) | {name: value for name, value in named.items() if value is not None}
+    chosen = choose(frame.rows, len(frame.columns), **given)
+    schema = Schema.infer(frame, columns, unseen=unseen, floor=chosen.floor)
+    if all(column.kind == EMPTY for column in schema.columns):
+        raise ArgumentError("table", "a value in at least one column", "missing cells only")
+    rows = schema.encode(frame)
+    kept, held = _split(len(rows), chosen, seed)
+    tree = _tree(schema, rows[kept], chosen, seed)
+    structured = time.perf_counter()
+    pic, history = _train(schema, tree, rows[kept], rows[held], chosen, seed, callbacks)
+    model = TableModel(schema, pic, chosen.points)
+    trained = time.perf_counter()
+    model.summary = {
+        "rows": {"train": len(kept), "valid": len(held)},
+        "columns": len(schema.columns),
+        "seed": int(seed),
+        "settings": asdict(chosen),
+        "training": _training(history),
+        "log_density": {"train": _mean(model, rows[kept]), "valid": _mean(model, rows[held])},
+        "seconds": {"structure": structured - started, "training": trained - structured},
+    }
+    return model
+
+
+def _split(rows: int, chosen: Defaults, seed: int) -> tuple[Any, Any]:
+    """The rows to learn from, and those held out."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError("seed", "a whole number that is not negative", seed)
+    if chosen.held_out == 0 or rows < 2:
+        return np.arange(rows), np.arange(0)
+    return hold_out(rows, chosen.held_out, int(seed))
+
+
+def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentTree:
+    if len(schema.columns) == 1:
+        return LatentTree((-1,), ((0,),))
+    if len(rows) > chosen.tree_rows:
+        rows = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[: chosen.tree_rows])]
+    kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in schema.columns]
+    return hidden_chow_liu(rows, kinds, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+
+
+def _train(
+    schema: Schema,
+    tree: LatentTree,
+    train: Numbers,
+    valid: Numbers,
+    chosen: Defaults,
+    seed: int,
+    callbacks: Sequence[Callback],
+) -> tuple[PIC, History]:
+    source = torch.Generator().manual_seed(int(seed))
+    pic = PIC(
+        tree, schema.families, chosen.width, chosen.sharing, chosen.input_sharing, sigma=chosen.sigma, generator=source
+    )
+    return fit(
+        pic,
+        train.astype(np.float32),
+        valid.astype(np.float32) if len(valid) else None,
+        rule=shifted(chosen.points),
+        batch_size=chosen.batch_size,
+        steps=chosen.steps,
+        schedule=Cosine(chosen.rate, chosen.final_rate, period=None),
+        optimizer="adamw",
+        weight_decay=chosen.weight_decay,
+        clip=chosen.clip,
+        validate_every=chosen.validate_every,
+        patience=chosen.patience,
+        seed=int(seed),
+        callbacks=callbacks,
+    )
+
+
+def _training(history: History) -> dict[str, Any]:
+    """The history as plain JSON values; what is not a finite number becomes null."""
+    records = [{k: v if math.isfinite(v) else None for k, v in record.items()} for record in history.records]
+    best = int(history.best["step"]) if history.records else 0
+    return {"stopped": history.stopped, "best_step": best, "records": records}
+
+
+def _mean(model: TableModel, rows: Numbers) -> float | None:
+    """The mean log-density of encoded rows, in the units of the table."""
+    if not len(rows):
+        return None
+    found = float(model.log_density_of_encoded(rows[:_SCORED]).mean())
+    return found if math.isfinite(found) else None

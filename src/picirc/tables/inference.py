@@ -1,0 +1,189 @@
+"""What a column is, from what was declared of it and from its values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from picirc.errors import ArgumentError
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
+from picirc.inputs.location import LocationScale
+from picirc.tables.columns import KINDS, Column, Numbers
+from picirc.tables.defaults import (
+    DISTINCT_TEXT_SHARE,
+    LARGEST_STANDARDISED,
+    MOST_INTEGER_CATEGORIES,
+    MOST_TEXT_CATEGORIES,
+    ROWS_PER_INTEGER_CATEGORY,
+)
+from picirc.tables.frames import Cells, Label, column_named
+
+Declared = str | Family
+
+AUTO = "auto"
+WORDS = (AUTO, *KINDS.values())
+_LARGEST_INTEGER = 2.0**53  # up to here every whole number is a float
+_NORMAL_QUARTILES = 1.349  # the distance between the quartiles of a standard normal
+_CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a large value
+
+
+def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
+    """The column that cells form.
+
+    Args:
+        cells: The values.
+        declared: One of ``WORDS``, or a family.
+        floor: The least scale of a real family, in units of the column's spread.
+
+    Without a declaration texts are categories. Truth values, and numbers of which there are only 0 and 1, are
+    Bernoulli. Numbers of an integer type (or whole ones that are floats because some are missing) are categories if
+    there are at most ten different ones, each in four rows on average. All other numbers, and constant ones, are
+    Gaussian.
+    """
+    check_declared(cells.name, declared)
+    missing = int(cells.missing.sum())
+    if missing == len(cells.values):
+        return Column(cells.name, Categorical(1), cells.dtype, missing=missing)
+    if declared == AUTO:
+        declared = _kind(cells)
+    if isinstance(declared, Categorical | Bernoulli) or declared in ("categorical", "bernoulli"):
+        return _coded(cells, declared, missing)
+    if cells.dtype == "text":
+        word = declared if isinstance(declared, str) else repr(declared)
+        remedy = "convert the column to numbers, or declare it 'categorical'"
+        raise ArgumentError(column_named(cells.name), f"numbers for {word}", "texts", remedy)
+    observed: Numbers = cells.values[~np.isnan(cells.values)]
+    low, high = float(observed.min()), float(observed.max())
+    family = declared if isinstance(declared, Family) else _family(cells.name, declared, floor, high)
+    if isinstance(family, LocationScale):
+        location, scale = _spread(observed)
+        return Column(cells.name, family, cells.dtype, (), location, scale, low, high, missing)
+    column = Column(cells.name, family, cells.dtype, low=low, high=high, missing=missing)
+    column.encode(cells)  # whether the family takes the values at all
+    return column
+
+
+def as_array_of_integers(columns: Sequence[Cells]) -> tuple[str, tuple[Label, ...] | None]:
+    """What all columns of an array are together: a word, and the categories that they share.
+
+    The columns of an array have one type. If all its values are whole numbers, it is read as a whole, so that the pixel
+    that happens to be 0 or 1 in every row is no other thing than its neighbours.
+    """
+    if any(cells.dtype not in ("integer", "float") for cells in columns):
+        return AUTO, None
+    values = np.unique(np.concatenate([cells.values[~np.isnan(cells.values)] for cells in columns]))
+    if not len(values) or (values != np.floor(values)).any():
+        return AUTO, None
+    if not _are_categories(values, len(columns[0].values)):
+        return "gaussian", None
+    labels = tuple(int(value) for value in values)
+    return ("bernoulli" if labels == (0, 1) else "categorical"), labels
+
+
+def check_declared(name: str, declared: object) -> None:
+    """Raise unless something can be declared of a column."""
+    if isinstance(declared, Family) or (isinstance(declared, str) and declared in WORDS):
+        return
+    expected = f"one of {', '.join(map(repr, WORDS))}, or a family such as pc.Gaussian()"
+    remedy = f"write {declared.__name__}(...)" if isinstance(declared, type) else ""
+    raise ArgumentError(f"columns[{name!r}]", expected, repr(declared)[:80], remedy)
+
+
+def _kind(cells: Cells) -> str:
+    if cells.dtype == "boolean":
+        return "bernoulli"
+    if cells.dtype == "text":
+        _refuse_identifier(cells)
+        return "categorical"
+    observed = cells.values[~np.isnan(cells.values)]
+    different = np.unique(observed)
+    if different.tolist() == [0.0, 1.0]:
+        return "bernoulli"
+    integers = cells.dtype == "integer" or cells.whole
+    return "categorical" if integers and _are_categories(different, len(observed)) else "gaussian"
+
+
+def _are_categories(different: Numbers, rows: int) -> bool:
+    """Whether these whole numbers, which are all that occur in so many rows, are names rather than quantities."""
+    if different.tolist() == [0.0, 1.0]:
+        return True
+    few = 1 < len(different) <= min(MOST_INTEGER_CATEGORIES, rows // ROWS_PER_INTEGER_CATEGORY)
+    return few and float(np.abs(different).max()) < _LARGEST_INTEGER
+
+
+def _refuse_identifier(cells: Cells) -> None:
+    """Texts that are different in most rows name the rows; nothing can be learned from them."""
+    if cells.categories is not None:
+        return
+    texts = [text for text in cells.values if text is not None]
+    different = len(set(texts))
+    if different > MOST_TEXT_CATEGORIES and different > DISTINCT_TEXT_SHARE * len(texts):
+        remedy = f"drop it, convert it to numbers, or declare columns={{{cells.name!r}: 'categorical'}}"
+        got = f"{different:,} different texts in {len(texts):,} rows, such as {texts[0]!r:.40}"
+        raise ArgumentError(column_named(cells.name), "texts that come again", got, remedy)
+
+
+def _coded(cells: Cells, declared: Declared, missing: int) -> Column:
+    """A column of categories: those that the table declares, or else those that occur, in order."""
+    labels = cells.categories if cells.categories is not None else _labels(cells)
+    if isinstance(declared, Categorical) and all(type(v) is int and 0 <= v < declared.categories for v in labels):
+        labels = tuple(range(declared.categories))
+    binary = declared == "bernoulli" or isinstance(declared, Bernoulli)
+    if binary and set(labels) <= {0, 1}:
+        labels = (False, True) if cells.dtype == "boolean" else (0, 1)
+    family: Family = Bernoulli() if binary else Categorical(len(labels))
+    if (binary and len(labels) != 2) or (isinstance(declared, Categorical) and declared != family):
+        wanted = 2 if binary else declared.categories if isinstance(declared, Categorical) else 0
+        remedy = "declare it 'categorical'"
+        raise ArgumentError(column_named(cells.name), f"{wanted} different values", f"{len(labels)}", remedy)
+    return Column(cells.name, family, cells.dtype, labels, missing=missing)
+
+
+def _labels(cells: Cells) -> tuple[Label, ...]:
+    present = cells.values[~cells.missing]
+    if cells.dtype == "text":
+        return tuple(sorted(set(present)))
+    if cells.dtype == "boolean":
+        return (False, True)
+    values = np.unique(present)
+    if cells.dtype == "integer" and float(np.abs(values).max()) >= _LARGEST_INTEGER:
+        remedy = "turn the numbers into texts, or declare the column 'gaussian'"
+        raise ArgumentError(column_named(cells.name), "categories below 2⁵³", f"{values[-1]:g}", remedy)
+    if all(value == np.floor(value) and abs(value) < _LARGEST_INTEGER for value in values):
+        return tuple(int(value) for value in values)
+    return tuple(float(value) for value in values)
+
+
+def _family(name: str, word: str, floor: float, high: float) -> Family:
+    match word:
+        case "gaussian":
+            return Gaussian(min_std=floor)
+        case "student":
+            return StudentT(min_scale=floor)
+        case "laplace":
+            return Laplace(min_scale=floor)
+        case "poisson":
+            return Poisson()
+    if high != np.floor(high) or abs(high) > _LARGEST_INTEGER:
+        raise ArgumentError(column_named(name), "whole numbers for 'binomial'", f"{high:g}", "declare it 'gaussian'")
+    return Binomial(max(1, int(high)))
+
+
+def _spread(observed: Numbers) -> tuple[float, float]:
+    """The median, and a spread that outliers do not change unless they are extreme.
+
+    It is the distance of the quartiles as if the values were normal, the standard deviation if that is zero, and the
+    hundredth part of the largest deviation if that is more, so that nothing stands further than 100 from the centre.
+    A constant c gets ``max(1, 10⁻⁶ |c|)``.
+    """
+    largest = float(np.abs(observed).max())
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)  # huge values have no finite differences
+    values = observed / unit
+    lower, median, upper = np.quantile(values, [0.25, 0.5, 0.75])
+    spread = float(upper - lower) / _NORMAL_QUARTILES or float(values.std())
+    spread = max(spread, float(np.abs(values - median).max()) / LARGEST_STANDARDISED) * unit
+    if not spread > 0 or observed.min() == observed.max():
+        spread = max(1.0, _CONSTANT_PRECISION * largest)
+    return float(median * unit), spread

@@ -1,0 +1,258 @@
+"""Models of tables: queries in the units, the names and the kind of table that the user knows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+from picirc.io import load_described, save
+from picirc.io.describe import describe_model, only, take
+from picirc.io.files import refusing
+from picirc.learning.loop import check_count
+from picirc.pic import PIC
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import shifted
+from picirc.tables.columns import Numbers, plain
+from picirc.tables.defaults import MOST_POINTS
+from picirc.tables.frames import Array, Frame, read_frame
+from picirc.tables.schema import Schema
+
+HOW = ("mean", "mode", "sample")
+_ROWS = 1024  # of a query at a time
+
+
+class TableModel:
+    """A probabilistic integral circuit of a table.
+
+    ``fit_table`` makes one. Every query takes tables of any kind with the columns of the schema, in which any cells may
+    be missing, and is exact for the circuit unless it says otherwise. Queries are in double precision.
+
+    Args:
+        schema: What the columns are.
+        pic: The model of the encoded columns.
+        points: The number of quadrature points of its training; queries use twice as many.
+        summary: How it was trained, as plain JSON values.
+    """
+
+    def __init__(self, schema: Schema, pic: PIC, points: int, summary: Mapping[str, Any] | None = None) -> None:
+        if tuple(pic.families) != schema.families:
+            raise ArgumentError("schema", f"the families of the model, {_short(pic.families)}", _short(schema.families))
+        check_count("points", points)
+        if points > MOST_POINTS:
+            raise ArgumentError("points", f"at most {MOST_POINTS:,} points", f"{points}")
+        self.schema, self.pic, self.points = schema, pic, points
+        self.summary: dict[str, Any] = dict(summary or {})
+
+    @cached_property
+    def qpc(self) -> QPC:
+        """The circuit that answers all queries, in double precision; made when it is first needed."""
+        with torch.no_grad():
+            circuit: QPC = copy.deepcopy(self.pic).double()(shifted(2 * self.points))
+        return circuit
+
+    def log_density(self, table: Any, given: Any = None) -> Numbers:
+        """``log p(x)`` of every row, natural and in the units of the table; missing cells are integrated out.
+
+        It is the logarithm of a density over the real columns times a probability over the others. A row with no value
+        at all has log 1.
+
+        Args:
+            table: The rows.
+            given: What is known: one row, or as many as the table has; then it is ``log p(x | given)``. Where both
+                have a value it must be the same.
+        """
+        rows = self.schema.encode(table, absent=() if given is None else self.schema.names)
+        if given is None:
+            return self.log_density_of_encoded(rows)
+        _, known = self._evidence(given)
+        if len(known) not in (1, len(rows)):
+            raise ArgumentError("given", f"one row, or as many as the table ({len(rows)})", f"{len(known)} rows")
+        known = np.broadcast_to(known, rows.shape)
+        scales = self._log_scales(np.where(np.isnan(known), rows, np.nan))
+        parts = [self.qpc.log_prob(x, given=e) for x, e in zip(_parts(rows), _parts(known), strict=True)]
+        return _numbers(parts) - scales
+
+    def sample(self, n: int, given: Any = None, seed: int = 0) -> Any:
+        """Draw rows, as a table of the kind that the model was fitted to.
+
+        Args:
+            n: The number of rows; with evidence the number for each of its rows, which then stand one after another.
+            given: What is known: a mapping from some names to values, a row or a table with missing cells. Known cells
+                come back as they are.
+            seed: Decides the draws, and nothing else does.
+        """
+        check_count("n", n)
+        source = _generator(seed)
+        if given is None:
+            drawn = self.qpc.sample(n, generator=source).numpy()
+            return self.schema.decode(drawn)
+        frame, known = self._evidence(given)
+        draws = [self.qpc.sample(n, given=part, generator=source) for part in _parts(known)]
+        drawn = torch.cat(draws, 1).transpose(0, 1).flatten(0, 1).numpy()  # (rows · n, columns)
+        found = self.schema.decoded(drawn)
+        for cells in frame.columns:
+            if self.schema[cells.name].real:  # other values come back exactly by themselves
+                found[cells.name] = _overlaid(found[cells.name], np.repeat(cells.values, n))
+        return self.schema.assemble(found, self.schema.container)
+
+    def impute(self, table: Any, how: str = "mean", seed: int = 0) -> Any:
+        """The table with its missing cells filled; observed cells stay as they are, bit for bit.
+
+        Args:
+            table: The table; a column that was empty when the model was fitted stays as it is.
+            how: ``"mean"``: the expectation of real columns and counts given the row's other cells, and the most
+                probable category of the others. ``"mode"``: values that are probable together, by max-product decoding
+                (which is approximate). ``"sample"``: a draw from the joint distribution of the missing cells.
+            seed: Decides the draws.
+        """
+        if how not in HOW:
+            raise ArgumentError("how", " or ".join(map(repr, HOW)), how)
+        frame = read_frame(table)
+        rows = self.schema.encode(frame)
+        gaps = np.flatnonzero(np.isnan(rows).any(1))
+        source = _generator(seed)
+        filled = rows.copy()
+        for places in np.array_split(gaps, max(1, -(-len(gaps) // _ROWS))):
+            if len(places):
+                filled[places] = self._completed(torch.from_numpy(rows[places]), how, source)
+        return self.schema.fill(frame, filled)
+
+    def predict(self, table: Any, column: str) -> Numbers:
+        """``p(column | the other cells of the row)``, ``(rows, categories)``, for a column of categories.
+
+        Args:
+            table: The rows; what they have in that column does not count, and it may be absent.
+            column: The name; the probabilities are in the order of ``schema[column].categories``.
+        """
+        place = self.schema.index(column)
+        if not self.schema.columns[place].categories:
+            remedy = "use impute, or sample with given="
+            kind = self.schema.columns[place].kind
+            raise ArgumentError("column", "a column of categories", f"{column!r}, which is {kind}", remedy)
+        rows = self.schema.encode(table, absent=(column,))
+        rows[:, place] = np.nan
+        name = self.qpc.variables[place]
+        found = torch.cat([self.qpc.marginals(part).probabilities(name) for part in _parts(rows)])
+        return (found / found.sum(1, keepdim=True)).numpy()
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the model with its schema and summary; ``pc.load`` reads the circuit alone, ``load`` all of it."""
+        table = {"schema": self.schema.to_json(), "points": self.points}
+        save(self.pic, path, summary=self.summary, table=table)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], families: Sequence[type[Family]] = ()) -> TableModel:
+        """Load a model that ``save`` wrote; this runs no code from the file.
+
+        Args:
+            path: The folder or the file.
+            families: The classes of families of one's own that the columns have.
+        """
+        pic, description = load_described(path, families)
+        with refusing(Path(path)):
+            if "table" not in description or not isinstance(pic, PIC):
+                remedy = "pc.load reads models without a table"
+                raise ArgumentError("table", "the schema of a table", "none", remedy)
+            table = take(description, "table", dict)
+            only(table, {"schema", "points"}, "table")
+            schema = Schema.from_json(table.get("schema"), families)
+            return cls(schema, pic, take(table, "points", int), take({"summary": {}} | description, "summary", dict))
+
+    def __repr__(self) -> str:
+        numbers = sum(p.numel() for p in self.pic.parameters())
+        return f"TableModel({len(self.schema.columns)} columns, {numbers:,} parameters, {self.points} points)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What makes the same model elsewhere; plans and buffers are made anew there.
+        settings = describe_model(self.pic)["settings"]
+        parts = {"structure": self.pic.structure, "settings": settings, "parameters": self.pic.state_dict()}
+        return {"schema": self.schema, "points": self.points, "summary": self.summary} | parts
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        schema: Schema = state["schema"]
+        pic = PIC(state["structure"], schema.families, **state["settings"], generator=torch.Generator())
+        dtype = next(iter(state["parameters"].values())).dtype
+        pic.to(dtype).load_state_dict(state["parameters"])
+        self.schema, self.pic, self.points, self.summary = schema, pic, state["points"], state["summary"]
+
+    def log_density_of_encoded(self, rows: Numbers) -> Numbers:
+        """``log_density`` of rows that the schema has encoded already."""
+        return _numbers([self.qpc.log_prob(part) for part in _parts(rows)]) - self._log_scales(rows)
+
+    def _log_scales(self, rows: Numbers) -> Numbers:
+        """What the standardisation of the observed cells adds to the logarithm of their density."""
+        scales = np.array([column.log_scale for column in self.schema.columns])
+        found: Numbers = ~np.isnan(rows) @ scales
+        return found
+
+    def _completed(self, rows: Tensor, how: str, source: torch.Generator) -> Array:
+        if how == "sample":
+            return self.qpc.sample(1, given=rows, generator=source)[0].numpy()
+        if how == "mode":
+            return self.qpc.mpe(given=rows).numpy()
+        marginals = self.qpc.marginals(rows)
+        found = marginals.mean.clone()
+        for place, column in enumerate(self.schema.columns):
+            if column.coded:
+                found[:, place] = marginals.probabilities(self.qpc.variables[place]).argmax(1)
+        return found.numpy()
+
+    def _evidence(self, given: Any) -> tuple[Frame, Numbers]:
+        """Evidence as a table with the columns that are known, and encoded."""
+        if getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict"):
+            given = given.to_dict()  # a row of a data frame
+        if isinstance(given, Mapping):
+            single = all(isinstance(value, str) or not hasattr(value, "__len__") for value in given.values())
+            given = {name: [value] if single else value for name, value in given.items()}
+        elif isinstance(given, np.ndarray | Tensor) and given.ndim == 1:
+            given = given.reshape(1, -1)
+        elif isinstance(given, list | tuple) and not any(isinstance(v, list | tuple | np.ndarray) for v in given):
+            given = [given]
+        frame = read_frame(given)
+        encoded = self.schema.encode(frame, absent=self.schema.names)
+        if not frame.named:
+            frame = Frame(
+                tuple(
+                    type(cells)(name, cells.dtype, cells.values, cells.categories)
+                    for name, cells in zip(self.schema.names, frame.columns, strict=True)
+                ),
+                frame.rows, frame.container, frame.native,
+            )  # fmt: skip
+        return frame, encoded
+
+
+def _parts(rows: Numbers) -> Iterator[Tensor]:
+    for start in range(0, len(rows), _ROWS):
+        yield torch.tensor(rows[start : start + _ROWS])
+
+
+def _numbers(parts: Sequence[Tensor]) -> Numbers:
+    found: Numbers = torch.cat(list(parts)).numpy()
+    return found
+
+
+def _overlaid(drawn: Array, known: Numbers) -> Array:
+    """Known values in place of drawn ones, in the type of the latter if that can hold them."""
+    found = np.where(np.isnan(known), drawn, known)
+    same = found.astype(drawn.dtype)
+    return same if np.array_equal(same, found) else found
+
+
+def _generator(seed: int) -> torch.Generator:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ArgumentError("seed", "a whole number that is not negative", seed)
+    return torch.Generator().manual_seed(int(seed))
+
+
+def _short(families: Sequence[Family]) -> str:
+    return plain(", ".join(map(repr, families)), 120)
