@@ -1,0 +1,124 @@
+"""The distribution of every cell of a table given the other cells of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from picirc.inputs import Family
+from picirc.qpc.distribution import QPC
+from picirc.qpc.evidence import Points, as_points
+from picirc.qpc.queries import components
+
+# A state that makes a value less probable than another one does by more than a factor e²⁰⁰ counts as this much less.
+_FARTHEST = 200.0
+
+
+class Softened(Points):
+    """Observed values, none of which rules a state out altogether.
+
+    What a value says about the states of its latent is divided out again to see what the others say; that needs a
+    number to divide by, also where the value is a wild one.
+    """
+
+    def part(self, start: int, stop: int) -> Softened:
+        """A part of the batch."""
+        part = super().part(start, stop)
+        return Softened(part.values, part.missing)
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put the log-probabilities of the values into ``out``, ``(fold, states, batch)``; missing is log 1."""
+        super().write(family, params, columns, out)
+        torch.maximum(out, out.amax(1, keepdim=True) - _FARTHEST, out=out)
+
+
+@dataclass(frozen=True, eq=False)
+class CellDistributions:
+    """``p(X_j | the other cells of the row)`` for every cell with a value in a column: mixtures over states.
+
+    Attributes:
+        column: The column j.
+        rows: The rows that have a value there, ``(cells,)``.
+        values: The values.
+        parts: Families with their parameters ``(1, states, P)`` and the logarithms of their weights
+            ``(states, cells)``, which add to one over all parts.
+    """
+
+    column: int
+    rows: Tensor
+    values: Tensor
+    parts: Sequence[tuple[Family, Tensor, Tensor]]
+
+    def at_most(self) -> Tensor:
+        """``P(X ≤ x)`` of every cell."""
+        return self._within(torch.full_like(self.values, -torch.inf), self.values)
+
+    def at_least(self) -> Tensor:
+        """``P(X ≥ x)`` of every cell."""
+        return self._within(self.values, torch.full_like(self.values, torch.inf))
+
+    def exactly(self) -> Tensor:
+        """``P(X = x)`` of every cell, for discrete columns."""
+        return self._within(self.values, self.values)
+
+    def mean(self) -> Tensor:
+        """``E[X]`` of every cell."""
+        found = [family.mean(params)[0] @ logs.exp() for family, params, logs in self.parts]
+        return torch.stack(found).sum(0)
+
+    def probabilities(self) -> Tensor:
+        """The probabilities of all values of a finite column, ``(cells, values)``."""
+        found = []
+        for family, params, logs in self.parts:
+            table = family.table(params)
+            assert table is not None, "only asked of columns with categories"
+            found.append(logs.exp().T @ table[0].exp())
+        return torch.stack(found).sum(0)
+
+    def _within(self, low: Tensor, high: Tensor) -> Tensor:
+        found = []
+        for family, params, logs in self.parts:
+            inside = family.log_interval(params, low.unsqueeze(0), high.unsqueeze(0))[0]
+            found.append((inside + logs).exp().sum(0))
+        return torch.stack(found).sum(0).clamp(0, 1)
+
+
+def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
+    """The distributions of all cells of a table given the others of their rows, from one pass up and one down.
+
+    The flow of a state k of the latent above x_j is its posterior probability given the whole row, proportional to
+    ``p(k | others) · p(x_j | k)``; divided by ``p(x_j | k)`` it tells what the others say. Rows that the circuit cannot
+    produce at all are left out.
+
+    Args:
+        qpc: The circuit, in double precision.
+        rows: ``(rows, columns)``; NaN is missing, and integrated out.
+
+    Returns:
+        One entry for each column with a value, in the order of the columns.
+    """
+    points = as_points(rows, None, qpc.families, qpc.variables, qpc.parameters.like)
+    softened = Softened(points.values, points.missing)
+    found, values = components(qpc.engine, qpc.parameters, softened)
+    seen = ~points.values.isnan() & (values > -torch.inf)
+    parts: dict[int, list[tuple[Family, Tensor, Tensor]]] = {}
+    for component in found:
+        own = torch.empty_like(component.weights)
+        softened.write(component.family, component.params, component.columns, own)
+        logs = component.weights.log() - own  # (fold, states, batch)
+        for slot, column in enumerate(component.columns.tolist()):
+            params = component.params[slot if len(component.params) > 1 else 0].unsqueeze(0)
+            parts.setdefault(column, []).append((component.family, params, logs[slot][:, seen[column]]))
+    return [
+        CellDistributions(column, seen[column].nonzero().flatten(), points.values[column, seen[column]], _normal(mixed))
+        for column, mixed in sorted(parts.items())
+        if bool(seen[column].any())
+    ]
+
+
+def _normal(parts: Sequence[tuple[Family, Tensor, Tensor]]) -> list[tuple[Family, Tensor, Tensor]]:
+    total = torch.cat([logs for _, _, logs in parts]).logsumexp(0)
+    return [(family, params, logs - total) for family, params, logs in parts]

@@ -1,0 +1,152 @@
+"""What the sections of a report are made from: the table, as many rows drawn from the model, and how columns depend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from picirc.structure.information import mutual_information
+from picirc.tables import TableModel
+
+Array = npt.NDArray[np.float64]
+
+FEWEST_DRAWN, MOST_DRAWN = 500, 4000  # rows drawn from the model, whatever the table has
+_RANGE = 0.005  # the part of the values that may lie beyond each end of an axis
+_ROOM = 0.1  # how far an axis reaches beyond the others, as a part of its length
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A column of the table and the same column of the rows drawn from the model.
+
+    Attributes:
+        name: Its name.
+        kind: The word for its family.
+        labels: The names of its categories; empty for numbers.
+        whole: Whether its numbers are counts.
+        data: The values in the units of the table, or the codes of categories; NaN where missing.
+        drawn: The same for the rows drawn.
+    """
+
+    name: str
+    kind: str
+    labels: tuple[str, ...]
+    whole: bool
+    data: Array
+    drawn: Array
+
+    @property
+    def observed(self) -> Array:
+        """The values that are there."""
+        return self.data[~np.isnan(self.data)]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is there."""
+        return bool(np.isnan(self.data).all())
+
+    def limits(self) -> tuple[float, float]:
+        """From where to where an axis reaches: all values, but for a few that lie far outside.
+
+        A few values may lie beyond the ends, so that a single wild one does not squeeze all others into a corner.
+        """
+        values = self.observed if not self.empty else self.drawn
+        low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
+        room = _ROOM * (high - low)
+        low, high = max(low - room, values.min()), min(high + room, values.max())
+        if low == high:
+            room = max(abs(float(low)), 1.0) / 2
+            return float(low - room), float(high + room)
+        room = 0.02 * (high - low)
+        return float(low - room), float(high + room)
+
+    def shares(self) -> tuple[Array, Array]:
+        """The shares of the categories among the data and among the rows drawn."""
+        return category_shares(self.observed, len(self.labels)), category_shares(self.drawn, len(self.labels))
+
+
+def category_shares(codes: Array, count: int) -> Array:
+    """How often each of so many codes occurs, as shares of all."""
+    found: Array = np.bincount(codes.astype(np.intp), minlength=count) / max(len(codes), 1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """A model, a table, and what was drawn from the model to compare.
+
+    Attributes:
+        model: The model.
+        table: The table as the user gave it.
+        fields: Its columns.
+        encoded: The table as the circuit takes it, ``(rows, columns)``.
+        drawn: Rows drawn from the circuit, in the same form.
+        information: The mutual information between every two columns of the table, in nats.
+        drawn_information: The same for the rows drawn.
+        seed: Of everything random.
+    """
+
+    model: TableModel
+    table: Any
+    fields: tuple[Field, ...]
+    encoded: Tensor
+    drawn: Tensor
+    information: Array
+    drawn_information: Array
+    seed: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the table."""
+        return len(self.encoded)
+
+    @cached_property
+    def log_densities(self) -> Array:
+        """The log-density of every row of the table, in its units."""
+        return self.model.log_density_of_encoded(self.encoded.numpy())
+
+    def some(self, most: int, purpose: int) -> npt.NDArray[np.intp]:
+        """At most so many rows of the table, for a purpose that has a number."""
+        return some_rows(self.rows, most, (self.seed, purpose))
+
+
+def some_rows(rows: int, most: int, seed: tuple[int, ...]) -> npt.NDArray[np.intp]:
+    """All rows or, if there are too many, some of them chosen at random, in ascending order."""
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def gather(model: TableModel, table: Any, seed: int) -> Material:
+    """Encode the table, draw from the model, and measure how the columns depend on each other."""
+    encoded = np.asarray(model.schema.encode(table), np.float64)
+    count = int(np.clip(len(encoded), FEWEST_DRAWN, MOST_DRAWN))
+    qpc = model.qpc
+    drawn = qpc.sample(count, generator=torch.Generator(device=qpc.device).manual_seed(seed)).double().cpu()
+    fields = tuple(
+        Field(
+            column.name,
+            column.kind,
+            tuple(map(str, column.categories)) if column.coded else (),
+            column.family.discrete and not column.coded,
+            _units(column, encoded[:, place]),
+            _units(column, drawn[:, place].numpy()),
+        )
+        for place, column in enumerate(model.schema.columns)
+    )
+    kinds = ["categorical" if column.coded else "ordinal" for column in model.schema.columns]
+    # Equally many rows of both, because an estimate from few rows is lower than one from many.
+    data = encoded[some_rows(len(encoded), count, (seed, 0))]
+    both = [mutual_information(rows, kinds) for rows in (data, drawn[: len(data)].numpy())]
+    return Material(model, table, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
+
+
+def _units(column: Any, codes: Array) -> Array:
+    """Numbers in the units of the table; categories keep their codes."""
+    return codes if column.coded else np.asarray(column.decode(codes), np.float64)
