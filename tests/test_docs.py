@@ -8,13 +8,19 @@ it rounds to the digits on the page. A block directly after ``<!-- skip: reason 
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
+
+import picirc
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,}) *(?P<language>[^\s`]*)")
@@ -66,7 +72,7 @@ def examples(page: str) -> list[Example]:
     """The Python blocks to run, each with the output that the page promises."""
     found = blocks(page)
     result = []
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    for block, following in zip_longest(found, found[1:]):
         if block.language != "python" or SKIP.match(block.before):
             continue
         promised = following is not None and following.language == "text" and FENCE.match(following.before)
@@ -112,6 +118,37 @@ def run_page(page: str, name: str) -> None:
 def test_page(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what an example saves is not left behind
     run_page(path.read_text(encoding="utf-8"), str(path))
+
+
+LINK = re.compile(r"\]\((?![a-z]+:|#)(?P<path>[^)#\s]+)[^)]*\)")
+
+
+@pytest.mark.parametrize(
+    "path", [*pages(), ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"], ids=lambda path: path.name
+)
+def test_links_lead_somewhere(path):
+    prose = re.sub(r"^ *(`{3,}|~{3,}).*?^ *\1$", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    lost = [link["path"] for link in LINK.finditer(prose) if not (path.parent / link["path"]).exists()]
+    assert lost == []
+
+
+def test_every_public_name_is_in_the_reference():
+    text = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "reference").glob("*.md"))
+    described = set(re.findall(r"^::: picirc\.(?:\w+\.)*(\w+)$", text, re.MULTILINE))
+    modules = set(picirc._MODULES)  # what they offer is described name by name
+    assert set(picirc.__all__) - modules <= described
+
+
+def test_the_site_can_be_built_and_loads_nothing_from_elsewhere(tmp_path):
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed (the extra docs)")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    loading = re.compile(r"<(?:script|img|iframe)[^>]* src=\"?https?:|<link[^>]* href=\"?https?:[^>]*stylesheet")
+    built = list((tmp_path / "site").rglob("*.html"))
+    assert tmp_path / "site" / "tutorials" / "tables.html" in built
+    assert [page.name for page in built if loading.search(page.read_text(encoding="utf-8"))] == []
 
 
 # The reader of pages itself, on small pages that are right or wrong on purpose.
@@ -166,6 +203,10 @@ def test_the_python_blocks_are_found_with_what_they_print():
     assert first == Example('x = 2\nprint(x, "and", x / 3)\n', 4, "2 and 0.667\n")
     assert second == Example('for _ in range(x):\n    print("again")\n', 28, None)
     assert third.code == 'print("```python")\n'
+
+
+def test_a_page_may_have_no_blocks():
+    assert examples("# Title\n") == []
 
 
 def test_a_right_page_passes():
