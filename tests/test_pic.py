@@ -341,3 +341,14 @@ def test_every_kind_of_sharing_and_family_is_covered():
     assert {family.__name__ for family in used} == {
         name for name in pc.__all__ if isinstance(getattr(pc, name), type) and issubclass(getattr(pc, name), pc.Family)
     } - {"Family"}
+
+
+@pytest.mark.parametrize("deep", [400])
+def test_a_model_of_a_deep_tree_can_be_copied_and_trained(deep):
+    tree, generator = pc.chain(deep), torch.Generator().manual_seed(0)
+    pic = pc.PIC(tree, pc.Gaussian(), width=4, generator=generator)
+    x = torch.randn(6, deep, generator=generator)
+    trained, _ = pc.fit(pic, x, rule=pc.shifted(4), steps=2, batch_size=3)
+    moved = [not torch.equal(a, b) for a, b in zip(pic.parameters(), trained.parameters(), strict=True)]
+    assert any(moved), "training changes the copy and not the model"
+    assert trained.skeleton is pic.skeleton

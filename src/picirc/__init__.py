@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from picirc.quadrature import shifted as shifted
     from picirc.quadrature import simpson as simpson
     from picirc.quadrature import trapezoidal as trapezoidal
+    from picirc.report import write_report as write_report
     from picirc.structure.bayesnet import BayesNet as BayesNet
     from picirc.structure.chow_liu import hidden_chow_liu as hidden_chow_liu
     from picirc.structure.regions import RegionGraph as RegionGraph
@@ -107,6 +108,7 @@ _HOMES = {
         *("Grid", "RandomRule", "Rule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
         *("midpoint", "shifted", "simpson", "trapezoidal"),
     ),
+    "report": ("write_report",),
     "structure.bayesnet": ("BayesNet",),
     "structure.chow_liu": ("hidden_chow_liu",),
     "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),

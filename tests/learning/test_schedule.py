@@ -44,7 +44,13 @@ def test_defaults_are_those_of_the_paper():
 
 @pytest.mark.parametrize(
     ("arguments", "name"),
-    [((0.1, 0.2), "high, low"), ((0.1, 0.0), "high, low"), ((math.nan, 0.1), "high, low"), ((0.1, 0.01, 0), "period"), ((0.1, 0.01, 5, -1), "warmup")],
+    [
+        ((0.1, 0.2), "high, low"),
+        ((0.1, 0.0), "high, low"),
+        ((math.nan, 0.1), "high, low"),
+        ((0.1, 0.01, 0), "period"),
+        ((0.1, 0.01, 5, -1), "warmup"),
+    ],
 )
 def test_wrong_arguments_are_refused(arguments, name):
     with pytest.raises(pc.ArgumentError, match=f"{name}: expected"):

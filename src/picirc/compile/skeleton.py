@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -38,6 +39,10 @@ class Skeleton:
         self.plan = make_plan(self.circuit, dict.fromkeys(self.circuit.latents, _STATES))
         self.groups = self._groups()
         self.engine: Callable[[int], Engine] = lru_cache(maxsize=8)(self._engine)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Skeleton:
+        """Itself: nothing in it changes, and copying the units of a deep circuit one inside the other has no end."""
+        return self
 
     def weight_shapes(self, states: int) -> list[tuple[int, int, int, int]]:
         """The shape ``(rows, g, o, z)`` of each block of sum weights."""

@@ -174,9 +174,7 @@ def _validation_rule(rule: Rule | RandomRule | None) -> Rule | None:
     return rule.resize(2 * len(rule)).rule if isinstance(rule, RandomRule) else rule
 
 
-def _optimizer(
-    name: str, model: nn.Module, betas: tuple[float, float], weight_decay: float
-) -> torch.optim.Optimizer:
+def _optimizer(name: str, model: nn.Module, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
     kinds: dict[str, type[torch.optim.Adam | torch.optim.AdamW]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
