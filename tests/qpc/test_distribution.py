@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from tables import TABLES, each_table, near
+from table_circuits import TABLES, each_table, near
 from torch.distributions import Distribution, constraints
 from torch.testing import assert_close
 

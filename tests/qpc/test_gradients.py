@@ -6,7 +6,17 @@ import math
 
 import pytest
 import torch
-from tables import COLUMNS, TABLES, Table, columns_data, each_of_columns, each_table, holes, near, with_parameters
+from table_circuits import (
+    COLUMNS,
+    TABLES,
+    Table,
+    columns_data,
+    each_of_columns,
+    each_table,
+    holes,
+    near,
+    with_parameters,
+)
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tables import TABLES, Table, near, with_parameters
+from table_circuits import TABLES, Table, near, with_parameters
 from torch import Tensor
 from torch.testing import assert_close
 

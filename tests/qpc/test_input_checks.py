@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tables import COLUMNS, TABLES, columns_data
+from table_circuits import COLUMNS, TABLES, columns_data
 
 import picirc as pc
 

@@ -10,7 +10,17 @@ import pytest
 import torch
 from normals import each_net, given
 from scipy import stats
-from tables import COLUMNS, TABLES, Joint, columns_data, conditions, each_of_columns, each_table, evidences, near
+from table_circuits import (
+    COLUMNS,
+    TABLES,
+    Joint,
+    columns_data,
+    conditions,
+    each_of_columns,
+    each_table,
+    evidences,
+    near,
+)
 from torch.testing import assert_close
 
 import picirc as pc

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from normals import each_net, given
-from tables import TABLES, Unfolded, each_table, evidences, near
+from table_circuits import TABLES, Unfolded, each_table, evidences, near
 from torch.testing import assert_close
 
 import picirc as pc

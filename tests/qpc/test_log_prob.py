@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from tables import (
+from table_circuits import (
     TABLES,
     Joint,
     Table,

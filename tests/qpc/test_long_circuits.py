@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tables import Table, holes
+from table_circuits import Table, holes
 from torch.testing import assert_close
 
 import picirc as pc

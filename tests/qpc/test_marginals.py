@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from normals import each_net, given
-from tables import (
+from table_circuits import (
     COLUMNS,
     TABLES,
     columns_data,

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tables import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
+from table_circuits import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
 from torch import Tensor
 from torch.testing import assert_close
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from tables import Joint, holes, near
+from table_circuits import Joint, holes, near
 from torch.testing import assert_close
 
 import picirc as pc

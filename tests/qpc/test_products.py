@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tables import TABLES, Table, line, near
+from table_circuits import TABLES, Table, line, near
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from scipy import stats
-from tables import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
+from table_circuits import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
 
 import picirc as pc
 from cases import CASES

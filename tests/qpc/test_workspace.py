@@ -7,7 +7,7 @@ import threading
 
 import pytest
 import torch
-from tables import TABLES, Table, each_table, evidences, holes, near
+from table_circuits import TABLES, Table, each_table, evidences, holes, near
 from torch.testing import assert_close
 
 import picirc as pc
