@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 
-.PHONY: demo test check format sanity bench bench-training bench-peers docs docs-serve clean
+.PHONY: demo test check format sanity bench bench-training bench-tables bench-peers docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -36,6 +36,10 @@ bench: .venv/ready
 # A training step against the bare matrix products and against tables; ten minutes.
 bench-training: .venv/ready
 	$(BIN)/python benchmarks/training.py $(ARGS)
+
+# Models of small public tables against the usual methods; some minutes.
+bench-tables: .venv/ready
+	$(BIN)/python benchmarks/tables.py $(ARGS)
 
 # The same circuits in other libraries, which live in an environment of their own; half an hour.
 bench-peers: .venv-peers/ready
