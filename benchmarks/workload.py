@@ -118,7 +118,7 @@ class Workload:
     def fill(self) -> None:
         """Begin a pass: put the log-probabilities of the data into its rows, which is not part of ``up``."""
         self._trace = self._program.fresh_trace(self._parameters.like, self.batch)
-        self._engine.layer.fill(self._trace.rows, self._points, self._parameters.inputs)
+        self._engine.layer.fill(self._trace.rows, self._points, self._parameters)
 
     def _up(self) -> None:
         self._program.climb(self._trace, self._parameters, self.batch, keep=False)

@@ -13,6 +13,7 @@ from picirc.compile.skeleton import Skeleton
 from picirc.errors import ArgumentError
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
+from picirc.qpc.blocks import correlation
 from picirc.qpc.distribution import QPC
 from picirc.qpc.program import Parameters
 from picirc.quadrature import RandomRule, Rule
@@ -106,6 +107,8 @@ class PIC(nn.Module):
         fourier: Whether the nets begin with Fourier features.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
+        correlated: Whether the Gaussian variables that hang on one latent are correlated given its value: one matrix of
+            correlations for each latent, the same for all values. Otherwise they are independent given the latent.
         generator: The source of the random initial parameters.
 
     Example:
@@ -126,6 +129,7 @@ class PIC(nn.Module):
         fourier: bool = True,
         sigma: float = 2.0,
         learnable: bool = False,
+        correlated: bool = False,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -142,7 +146,8 @@ class PIC(nn.Module):
         self.width = width
         self.sharing, self.input_sharing = sharing, input_sharing
         self.families = as_columns(inputs, structure.n_variables)
-        self.skeleton = Skeleton(structure, self.families, product)
+        self.correlated = correlated
+        self.skeleton = Skeleton(structure, self.families, product, correlated)
         options = (fourier, sigma, learnable, generator)
         self.integrals = nn.ModuleList(
             Bank(len(b.integrals), len(b.new) + len(b.integrated), 1, width, sharing, *options)
@@ -154,6 +159,8 @@ class PIC(nn.Module):
         self.mixtures = nn.ParameterList(
             torch.zeros(fold, arity, 1) for fold, arity, _ in self.skeleton.mixture_shapes(1)
         )
+        self.blocks = [len(g.columns) for g in self.skeleton.groups if g.correlation is not None]
+        self.correlations = nn.ParameterList(torch.zeros(size * (size - 1) // 2) for size in self.blocks)
 
     def forward(self, rule: Rule | RandomRule) -> QPC:
         """Integrate with a rule on [-1, 1]; of a random rule its middle draw is taken."""
@@ -171,6 +178,7 @@ class PIC(nn.Module):
             tuple(self._sum_weights(i, points, weights.log()) for i in range(len(self.integrals))),
             tuple(w.softmax(1) for w in self.mixtures),
             tuple(self._input_parameters(i, points) for i in range(len(self.inputs))),
+            tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
         placed = rule
         return self.skeleton.qpc(len(rule), parameters, points, weights, lambda: self(placed.refine()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from picirc.compile.plan import make_plan
-from picirc.inputs import Family
+from picirc.inputs import Family, Gaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.inputs import InputGroup, InputLayer
 from picirc.qpc.latents import LatentGrid
@@ -31,10 +32,18 @@ class Skeleton:
         structure: A latent tree or a region graph.
         families: The family of each variable.
         product: ``"cp"`` or ``"tucker"``, for region graphs.
+        correlated: Whether the Gaussian variables of one latent are correlated given its state.
     """
 
-    def __init__(self, structure: LatentTree | RegionGraph, families: Sequence[Family], product: str = "cp") -> None:
+    def __init__(
+        self,
+        structure: LatentTree | RegionGraph,
+        families: Sequence[Family],
+        product: str = "cp",
+        correlated: bool = False,
+    ) -> None:
         self.families = tuple(families)
+        self._correlated = correlated
         self.circuit = from_structure(structure, product)
         self.plan = make_plan(self.circuit, dict.fromkeys(self.circuit.latents, _STATES))
         self.groups = self._groups()
@@ -87,23 +96,33 @@ class Skeleton:
         return QPC(engine, parameters, circuit.variables, self.families, latents, circuit.properties, refine)
 
     def _groups(self) -> list[InputGroup]:
-        """The input units by family; the parameters of a group are in the order of its rows."""
-        members: dict[tuple[Family, int, tuple[int, ...] | None], list[tuple[int, int]]] = {}
+        """The input units by family; the parameters of a group are in the order of its rows.
+
+        Correlated inputs of a row are a group of their own.
+        """
+        alike: dict[tuple[Any, ...], list[tuple[int, int]]] = {}
+        blocks = self._blocks()
         for slot in self.plan.slots:
             column = int(slot.unit.variable[1:])
-            members.setdefault((self.families[column], slot.pool, slot.axes), []).append((column, slot.row))
-        return [
-            InputGroup(
-                family,
-                number,
-                np.array([column for column, _ in slots]),
-                pool,
-                np.array([row for _, row in slots]),
-                (_STATES,),
-                axes,
-            )
-            for number, ((family, pool, axes), slots) in enumerate(members.items())
-        ]
+            family = self.families[column]
+            block = (slot.pool, slot.row, family) if (slot.pool, slot.row, family) in blocks else None
+            alike.setdefault((family, slot.pool, slot.axes, block), []).append((column, slot.row))
+        groups, correlations = [], 0
+        for number, ((family, pool, axes, block), slots) in enumerate(alike.items()):
+            columns, rows = np.array(slots if block is None else sorted(slots)).T
+            correlation = None if block is None else correlations
+            correlations += block is not None
+            groups.append(InputGroup(family, number, columns, pool, rows, (_STATES,), axes, correlation=correlation))
+        return groups
+
+    def _blocks(self) -> set[tuple[int, int, Family]]:
+        """The rows with several Gaussian inputs of one family, if these are to be correlated."""
+        found: Counter[tuple[int, int, Family]] = Counter()
+        for slot in self.plan.slots if self._correlated else ():
+            family = self.families[int(slot.unit.variable[1:])]
+            if isinstance(family, Gaussian) and slot.axes is None:
+                found[slot.pool, slot.row, family] += 1
+        return {place for place, count in found.items() if count > 1}
 
     def _engine(self, states: int) -> Engine:
         program = Program(self.plan.schedule, {_STATES: states})

@@ -40,8 +40,11 @@ _SETTINGS: dict[str, dict[str, type]] = {
         "product": str,
         "fourier": bool,
         "learnable": bool,
+        "correlated": bool,
     },
 }
+# What models have that were saved before there was a choice.
+_FORMER = {"correlated": False}
 
 
 def describe_model(model: PIC | HCLT) -> Description:
@@ -78,6 +81,8 @@ def build_model(description: Mapping[str, Any], families: Sequence[type[Family]]
     structure = _structure(take(description, "structure", dict))
     columns = _families(take(description, "families", list), structure.n_variables, families)
     settings = take(description, "settings", dict)
+    if kind is PIC:
+        settings = _FORMER | settings
     only(settings, _SETTINGS[kind.__name__], "settings")
     options: dict[str, Any] = {name: take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
     with torch.device("meta"):
@@ -120,6 +125,7 @@ def _settings(model: PIC | HCLT) -> Description:
         "product": model.product,
         "fourier": bank.features.fourier,
         "learnable": bank.features.fourier and "features.frequencies" in trained,
+        "correlated": model.correlated,
     }
 
 

@@ -11,7 +11,9 @@ tensor                                rows
 ``mixtures.{arity}``                  regions with so many partitions, by number
 ``inputs.{family}`` (HCLT)            input units, by variable, then by the integral above
 ``inputs.{family}.{n}.{axis}.*``      the same, of the variables that hang on latent ``axis`` of ``n`` integrated at
-(PIC)                                 once
+(PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
+                                      order of their first variables
+``correlations.block{b}`` (PIC)       what makes the correlations of these variables, in ascending order
 ====================================  ==========================================================================
 
 Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are.
@@ -93,6 +95,8 @@ def layout(model: PIC | HCLT) -> Iterator[Piece]:
             bank = model.get_submodule(f"{kind}.{number}")
             assert isinstance(bank, Bank)
             rows = ".".join(rest) in _ROWS[bank.sharing]
+        elif kind == "correlations":
+            rows = False
         yield Piece(name, ".".join([stored, *rest]), tuple(keys) if rows else None)
 
 
@@ -123,14 +127,22 @@ def _blocks(model: PIC | HCLT) -> dict[str, list[Block]]:
         if isinstance(model, PIC):
             latents = keys[0][1][0]
             name += f".{len(latents)}.{group.axes[0] if group.axes else 0}"
+        if group.correlation is not None:
+            name += f".block{joint.index(keys[0])}"
         return name, keys
 
+    def first(group: InputGroup) -> Key:
+        return (int(group.columns[0]), above[group.pool, int(group.rows[0])])
+
+    blocks = [group for group in skeleton.groups if group.correlation is not None]
+    joint = sorted(map(first, blocks))
     sizes = [f"{len(b.new)}.{len(b.integrated)}" for b in skeleton.plan.blocks]
     return {
         "weights": [(f"weights.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
         "integrals": [(f"integrals.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
         "mixtures": [_mixture(sums) for sums in skeleton.plan.mixtures],
         "inputs": [inputs(group) for group in skeleton.groups],
+        "correlations": [(f"correlations.block{joint.index(first(group))}", []) for group in blocks],
     }
 
 

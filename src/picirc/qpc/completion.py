@@ -44,7 +44,7 @@ def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generat
         blocks = []
         for some in columns.split(_at_once(engine)):
             states = descend(engine.program, trace, parameters, some, sampler)
-            blocks.append(_complete(engine, parameters, part, some, states, outcome))
+            blocks.append(_complete(engine, parameters, part, some, states, outcome, generator))
         drawn.append(torch.cat(blocks).view(n, part.batch, -1))
         trace.lease.release()
     return torch.cat(drawn, 1)
@@ -80,7 +80,7 @@ def _max_trace(engine: Engine, parameters: Parameters, points: Points) -> Trace:
     modes = Modes(points)
     return max_up(
         engine.program,
-        lambda rows: engine.layer.fill(rows, modes, parameters.inputs),
+        lambda rows: engine.layer.fill(rows, modes, parameters),
         parameters,
         points.batch,
     )
@@ -101,15 +101,27 @@ def _complete(
     columns: Tensor,
     states: Sequence[Tensor],
     outcome: Outcome,
+    generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Values for the chosen states where they are missing, ``(samples, variables)``."""
+    """Values for the chosen states where they are missing, ``(samples, variables)``.
+
+    Those of independent inputs come from ``outcome``; correlated ones are drawn, or their means without a generator.
+    """
     values = points.values[:, columns].T.contiguous()  # (samples, variables)
     for group in engine.layer.groups:
-        params = engine.layer.select(group, parameters.inputs[group.params])
+        column = engine.program.index(group.columns, values.device)
         state = states[group.pool][engine.program.index(group.rows, values.device)]  # (fold, samples)
+        if group.correlation is not None:
+            known = values.T[column]  # (m, samples)
+            noise = None
+            if generator is not None:
+                noise = torch.randn(known.shape, generator=generator, dtype=known.dtype, device=known.device)
+            found = engine.layer.block(group, parameters).complete(known, state[0].clamp(min=0), noise)
+            values[:, column] = torch.where(state >= 0, found, known).T
+            continue
+        params = engine.layer.select(group, parameters.inputs[group.params])
         if group.axes is not None:
             state = project(state, group.axes, engine.program.shapes[group.pool])
-        column = engine.program.index(group.columns, values.device)
         wanted = (state >= 0) & values.T[column].isnan()
         for part in chunks(params) if len(params) > 1 else [slice(None)]:
             slot, sample = wanted[part].nonzero(as_tuple=True)

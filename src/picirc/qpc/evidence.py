@@ -11,6 +11,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError
 from picirc.inputs import Family, group_columns
 from picirc.inputs.finite import count_values
+from picirc.qpc.blocks import Block
 
 # Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
 _CHUNK_ELEMENTS = 2**19
@@ -39,10 +40,16 @@ class Points:
         return Points(self.values[:, start:stop].contiguous(), missing)
 
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
-        """Put the log-probabilities of the values into ``out``, ``(fold, states, batch)``; missing is log 1."""
+        """Put the log-probabilities of the values into ``out``, ``(fold, states, batch)``; missing is log 1.
+
+        Parameters are ``(fold or 1, states, P)``, or ``(fold, states, batch, P)`` if each data point has its own.
+        """
         x, missing = self._columns(family, columns)
-        table = family.table(params)
-        if table is not None:
+        table = family.table(params) if params.ndim == 3 else None
+        if params.ndim == 4:  # parameters of each data point, as if it were a variable of its own
+            alone = params.transpose(1, 2).expand(-1, x.shape[1], -1, -1).flatten(0, 1)  # (fold * batch, states, P)
+            out.copy_(family.log_prob(alone, x.reshape(-1, 1)).view(*x.shape, -1).mT)
+        elif table is not None:
             codes = x.long().unsqueeze(1).expand(-1, table.shape[1], -1)
             torch.gather(table.expand(len(columns), -1, -1), 2, codes, out=out)
         else:
@@ -50,6 +57,22 @@ class Points:
                 out[part] = family.log_prob(_fold(params, part), x[part])
         if missing is not None:
             out.masked_fill_(missing.unsqueeze(1), 0.0)
+
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-density of correlated columns, ``(states, batch)``."""
+        return block.log_prob(self.values[columns])
+
+    def conditionals(self, block: Block, columns: Tensor) -> Tensor:
+        """Parameters of each of some correlated columns given what is known, ``(m, states, batch, 2)``."""
+        return block.given(self.values[columns])
+
+    def joint_gradient(self, block: Block, columns: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
+        """``Σ flow · d log p`` with respect to a block's parameters and its matrix; flows are ``(states, batch)``."""
+        with torch.enable_grad():
+            leaves = tuple(tensor.detach().requires_grad_() for tensor in (block.params, block.matrix))
+            values = self.joint(Block(block.family, *leaves), columns)
+        params, matrix = torch.autograd.grad(values, leaves, flow)
+        return params, matrix
 
     def gradient(self, family: Family, params: Tensor, columns: Tensor, flows: Tensor) -> Tensor:
         """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are ``(fold, states, batch)``."""
@@ -123,6 +146,10 @@ class Intervals:
             out[part] += inside.masked_fill_(certain[part], 0.0)
         out.masked_fill_(outside, -torch.inf)
 
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-probability of correlated columns, ``(states, batch)``; an interval for one of them at most."""
+        return block.log_interval(*(values[columns] for values in (self.points.values, self.low, self.high)))
+
 
 @dataclass(frozen=True)
 class Modes:
@@ -146,6 +173,10 @@ class Modes:
             missing = self.points.missing.index_select(0, columns).unsqueeze(1)
             best = family.mode_log_prob(params).unsqueeze(-1)  # (fold or 1, states, 1)
             torch.where(missing, best, out, out=out)
+
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-density of correlated columns, ``(states, batch)``."""
+        return block.at_mode(self.points.values[columns])
 
 
 @dataclass(frozen=True)
@@ -180,6 +211,18 @@ class Tilted:
         tilt = (family.mean(params) - self.offset[columns].unsqueeze(1)).log()  # (fold, states)
         slots, rows = (columns.unsqueeze(1) == self.variable.unsqueeze(0)).nonzero(as_tuple=True)
         out[slots, :, rows] += tilt[slots]
+
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-density of correlated columns with the logarithms of the weights, ``(states, batch)``."""
+        values = self.points.values[columns]
+        mean = block.family.mean(block.given(values))  # (m, states, batch)
+        tilt = (mean - self.offset[columns].view(-1, 1, 1)).log()
+        tilted = (columns.unsqueeze(1) == self.variable).unsqueeze(1)  # (m, 1, batch)
+        return block.log_prob(values) + torch.where(tilted, tilt, 0.0).sum(0)
+
+    def conditionals(self, block: Block, columns: Tensor) -> Tensor:
+        """Parameters of each of some correlated columns given what is known, ``(m, states, batch, 2)``."""
+        return self.points.conditionals(block, columns)
 
 
 Evidence = Points | Intervals | Modes | Tilted

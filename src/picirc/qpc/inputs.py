@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picirc.inputs import Family
+from picirc.inputs import Family, Gaussian
+from picirc.qpc.blocks import Block
 from picirc.qpc.evidence import Evidence, Points
 from picirc.qpc.layers import gather_back, spread
-from picirc.qpc.program import Program
+from picirc.qpc.program import Parameters, Program
 from picirc.qpc.steps import Kinds, MixStep, Rows
 
 
@@ -30,6 +31,8 @@ class InputGroup:
         kinds: The axes that the parameters are tabulated over.
         axes: Their positions among the axes of the rows; None when they are the same.
         selection: The rows of the parameters that they use; None for all of them in order, or one shared by all.
+        correlation: Which of the correlation matrices makes them one block, all at the same row; None when they are
+            independent given the state.
     """
 
     family: Family
@@ -40,6 +43,7 @@ class InputGroup:
     kinds: Kinds
     axes: tuple[int, ...] | None = None
     selection: Rows | None = None
+    correlation: int | None = None
 
 
 class InputLayer:
@@ -63,18 +67,30 @@ class InputLayer:
                 written[step.pool][step.start : step.stop] = True
         self._blank = [_spans(~rows) for rows in written]
 
-    def fill(self, rows: list[Tensor], evidence: Evidence, params: Sequence[Tensor]) -> None:
+    def fill(self, rows: list[Tensor], evidence: Evidence, parameters: Parameters) -> None:
         """Write the log-values of the inputs into the rows; those without inputs, unless mixtures, become log 1."""
         for pool, blank in zip(rows, self._blank, strict=True):
             for start, stop in blank:
                 pool[start:stop].zero_()
         for group, writes in self._fills:
-            self._fill_group(rows[group.pool], group, evidence, params[group.params], writes)
+            if group.correlation is None:
+                self._fill_group(rows[group.pool], group, evidence, parameters.inputs[group.params], writes)
+            else:
+                columns = self._program.index(group.columns, parameters.like.device)
+                rows[group.pool][int(group.rows[0])] += evidence.joint(self.block(group, parameters), columns)
 
-    def gradients(self, flows: Sequence[Tensor], evidence: Points, params: Sequence[Tensor]) -> list[Tensor]:
-        """The derivative of the root's log-value with respect to each parameter tensor, weighted by the flows."""
+    def gradients(self, flows: Sequence[Tensor], evidence: Points, parameters: Parameters) -> list[Tensor]:
+        """The derivative of the root's log-value with respect to the inputs' parameters, then to the correlations."""
+        params = parameters.inputs
         totals: list[Tensor | None] = [None] * len(params)
+        correlations = [torch.zeros_like(matrix) for matrix in parameters.correlations]
         for group in self.groups:
+            if group.correlation is not None:
+                flow = flows[group.pool][int(group.rows[0])]
+                columns = self._program.index(group.columns, flow.device)
+                block = self.block(group, parameters)
+                totals[group.params], correlations[group.correlation] = evidence.joint_gradient(block, columns, flow)
+                continue
             chosen = self.select(group, params[group.params])
             flow = self.flows(group, flows)
             columns = self._program.index(group.columns, flow.device)
@@ -84,7 +100,8 @@ class InputLayer:
                 found = torch.zeros_like(params[group.params]).index_add_(0, rows, found)
             total = totals[group.params]
             totals[group.params] = found if total is None else total.add_(found)
-        return [torch.zeros_like(p) if t is None else t for p, t in zip(params, totals, strict=True)]
+        inputs = [torch.zeros_like(p) if t is None else t for p, t in zip(params, totals, strict=True)]
+        return inputs + correlations
 
     def flows(self, group: InputGroup, flows: Sequence[Tensor]) -> Tensor:
         """The flows that reach a group's distributions, ``(fold, states, batch)``."""
@@ -95,6 +112,12 @@ class InputLayer:
             return flow
         shape = self._program.sizes(group.kinds)
         return gather_back(flow, group.axes, shape, self._program.shapes[group.pool])
+
+    def block(self, group: InputGroup, parameters: Parameters) -> Block:
+        """The joint distribution of a group of correlated inputs."""
+        assert group.correlation is not None
+        assert isinstance(group.family, Gaussian)
+        return Block(group.family, parameters.inputs[group.params], parameters.correlations[group.correlation])
 
     def select(self, group: InputGroup, params: Tensor) -> Tensor:
         """The parameters of a group's distributions, ``(fold or 1, states, P)``."""
@@ -125,7 +148,7 @@ class InputLayer:
 def _claims(group: InputGroup, written: Sequence[NDArray[np.bool_]]) -> bool:
     """Whether a group is the first at all of its rows and covers all of their states."""
     rows = group.rows
-    alone = not written[group.pool][rows].any() and len(np.unique(rows)) == len(rows)
+    alone = not written[group.pool][rows].any() and len(np.unique(rows)) == len(rows) and group.correlation is None
     if group.axes is None and alone:
         written[group.pool][rows] = True
         return True

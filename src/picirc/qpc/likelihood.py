@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from picirc.qpc.program import Flows, Parameters, Program, Trace
 
 # A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
 _BUDGET = 2**28
+
+Counts = tuple[int, int, int]  # of weights, mixtures and inputs among the tensors
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Engine:
     def up(self, evidence: Evidence, parameters: Parameters, keep: bool) -> Trace:
         """The upward pass for a batch that fits into memory."""
         return self.program.up(
-            lambda rows: self.layer.fill(rows, evidence, parameters.inputs), parameters, evidence.batch, keep
+            lambda rows: self.layer.fill(rows, evidence, parameters), parameters, evidence.batch, keep
         )
 
     def log_prob(self, evidence: Evidence, parameters: Parameters) -> Tensor:
@@ -67,7 +70,7 @@ class Engine:
 
     def differentiable_log_prob(self, evidence: Points, parameters: Parameters) -> Tensor:
         """As ``log_prob``, with a gradient to the parameters."""
-        counts = (len(parameters.weights), len(parameters.mixtures))
+        counts = (len(parameters.weights), len(parameters.mixtures), len(parameters.inputs))
         result: Tensor = _LogProb.apply(self, evidence, counts, *parameters.tensors)  # type: ignore[no-untyped-call]
         return result
 
@@ -76,7 +79,7 @@ class _LogProb(torch.autograd.Function):
     """``up`` forward, ``down`` backward; autograd never sees the levels in between."""
 
     @staticmethod
-    def forward(ctx: Any, engine: Engine, evidence: Points, counts: tuple[int, int], *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, engine: Engine, evidence: Points, counts: Counts, *tensors: Tensor) -> Tensor:
         ctx.engine, ctx.evidence, ctx.counts = engine, evidence, counts
         ctx.save_for_backward(*tensors)
         parameters = _parameters(counts, tensors)
@@ -101,7 +104,7 @@ class _LogProb(torch.autograd.Function):
             # A second call of backward finds the trace used up.
             trace = trace or engine.up(part, parameters, keep=True)
             flows = engine.program.down(trace, parameters, flow[0][where])
-            inputs = engine.layer.gradients(flows.rows, part, parameters.inputs)
+            inputs = engine.layer.gradients(flows.rows, part, parameters)
             trace.lease.release()
             trace = None
             found = [*flows.weights, *flows.mixtures, *inputs]
@@ -109,6 +112,7 @@ class _LogProb(torch.autograd.Function):
         return (None, None, None, *totals)
 
 
-def _parameters(counts: tuple[int, int], tensors: tuple[Tensor, ...]) -> Parameters:
-    weights, mixtures = counts
-    return Parameters(tensors[:weights], tensors[weights : weights + mixtures], tensors[weights + mixtures :])
+def _parameters(counts: Counts, tensors: tuple[Tensor, ...]) -> Parameters:
+    ends = list(accumulate(counts))
+    starts = [0, *ends]
+    return Parameters(*(tensors[start:end] for start, end in zip(starts, [*ends, None], strict=True)))

@@ -16,7 +16,7 @@ def covariance(engine: Engine, parameters: Parameters, points: Points, mean: Ten
 
     Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and
     the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point
-    form one batch.
+    form one batch. Correlated inputs covary within a state too: the mean of that over the states is added.
 
     Args:
         engine: The program.
@@ -28,7 +28,8 @@ def covariance(engine: Engine, parameters: Parameters, points: Points, mean: Ten
     result = torch.diag_embed(variance)
     if points.missing is None:
         return result
-    offset = _offsets(engine, parameters, len(points.values))
+    within = _within_blocks(engine, parameters, points)
+    offset = _offsets(engine, parameters, points)
     for number in range(points.batch):
         hidden = points.missing[:, number].nonzero().flatten()
         if len(hidden) == 0:
@@ -39,19 +40,34 @@ def covariance(engine: Engine, parameters: Parameters, points: Points, mean: Ten
         weighted = means(tilted, many.values)  # (variables, hidden)
         scale = (mean[number] - offset)[hidden].unsqueeze(1)  # E[X_t − c_t | e]
         rows = scale * (weighted.T - mean[number])[:, hidden]
-        result[number, hidden.unsqueeze(1), hidden] = (rows + rows.T) / 2
+        result[number, hidden.unsqueeze(1), hidden] = (rows + rows.T) / 2 + within[number][hidden][:, hidden]
     return torch.diagonal_scatter(result, variance, dim1=1, dim2=2)
 
 
-def _offsets(engine: Engine, parameters: Parameters, variables: int) -> Tensor:
+def _within_blocks(engine: Engine, parameters: Parameters, points: Points) -> Tensor:
+    """The mean over the states of the covariance of correlated inputs, ``(batch, variables, variables)``."""
+    variables, batch = points.values.shape
+    total = parameters.like.new_zeros(batch, variables, variables)
+    blocks = [group for group in engine.layer.groups if group.correlation is not None]
+    if not blocks:
+        return total
+    for where, _, flows in engine.flows(points, parameters):
+        for group in blocks:
+            columns = engine.program.index(group.columns, total.device)
+            spread = engine.layer.block(group, parameters.detach()).covariance(points.values[columns, where])
+            found = torch.einsum("kb,kbij->bij", flows.rows[group.pool][int(group.rows[0])], spread)
+            total[where, columns.unsqueeze(1), columns] += found
+    return total
+
+
+def _offsets(engine: Engine, parameters: Parameters, points: Points) -> Tensor:
     """For each variable a constant well below the means of all its states."""
     like = parameters.like
+    variables = len(points.values)
     low, high = like.new_full((variables,), torch.inf), like.new_full((variables,), -torch.inf)
-    for group in engine.layer.groups:
-        params = engine.layer.select(group, parameters.inputs[group.params].detach())
-        mean = group.family.mean(params).expand(len(group.columns), -1)
-        columns = engine.program.index(group.columns, mean.device)
-        low.scatter_reduce_(0, columns, mean.amin(1), "amin")
-        high.scatter_reduce_(0, columns, mean.amax(1), "amax")
+    for part in components(engine, parameters, points)[0]:
+        mean = part.over_batch(part.family.mean).expand(len(part.columns), -1, -1).flatten(1)
+        low.scatter_reduce_(0, part.columns, mean.amin(1), "amin")
+        high.scatter_reduce_(0, part.columns, mean.amax(1), "amax")
     reach = high - low
     return low - torch.where(reach > 0, reach, low.abs().clamp(min=1.0))

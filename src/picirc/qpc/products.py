@@ -35,6 +35,10 @@ def inner_product(p: QPC, q: QPC) -> Tensor:
         for i, pool in enumerate(pools)
     ]
     for a, b in zip(p.engine.layer.groups, q.engine.layer.groups, strict=True):
+        if a.correlation is not None:
+            joint, other_joint = (c.engine.layer.block(g, c.parameters.detach()) for c, g in ((p, a), (q, b)))
+            rows[a.pool][int(a.rows[0])] += joint.inner(other_joint)
+            continue
         mine = p.engine.layer.select(a, p.parameters.inputs[a.params].detach())
         theirs = q.engine.layer.select(b, q.parameters.inputs[b.params].detach())
         logs = a.family.inner(mine, theirs).log().expand(len(a.rows), -1, -1)
@@ -103,5 +107,5 @@ def _same_users(a: Send, b: Send) -> bool:
 
 
 def _same_inputs(a: InputGroup, b: InputGroup) -> bool:
-    same = (a.family, a.pool, a.axes, b.axes) == (b.family, b.pool, None, None)
+    same = (a.family, a.pool, a.axes, b.axes) == (b.family, b.pool, None, None) and a.correlation == b.correlation
     return same and np.array_equal(a.columns, b.columns) and np.array_equal(a.rows, b.rows)

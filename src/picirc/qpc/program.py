@@ -37,11 +37,13 @@ class Parameters:
         weights: For each block of sum weights ``(rows, g, o, z)``.
         mixtures: For each block of mixing weights ``(fold, arity, states or 1)``.
         inputs: For each group of input distributions ``(fold or 1, states, P)``.
+        correlations: For each block of correlated inputs its matrix ``(m, m)``.
     """
 
     weights: tuple[Tensor, ...]
     mixtures: tuple[Tensor, ...]
     inputs: tuple[Tensor, ...]
+    correlations: tuple[Tensor, ...] = ()
 
     @property
     def like(self) -> Tensor:
@@ -51,11 +53,11 @@ class Parameters:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All of them."""
-        return (*self.weights, *self.mixtures, *self.inputs)
+        return (*self.weights, *self.mixtures, *self.inputs, *self.correlations)
 
     def detach(self) -> Parameters:
         """The same numbers, cut off from the graph that made them."""
-        parts = (self.weights, self.mixtures, self.inputs)
+        parts = (self.weights, self.mixtures, self.inputs, self.correlations)
         return Parameters(*(tuple(t.detach() for t in part) for part in parts))
 
 

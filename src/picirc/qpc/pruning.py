@@ -40,7 +40,7 @@ def prune(
     weights = tuple(_pruned_weights(program, parameters, kept, i) for i in range(len(parameters.weights)))
     inputs = _pruned_inputs(engine, parameters, kept)
     mixtures = tuple(_pruned_mixture(program.schedule, w, kept, i) for i, w in enumerate(parameters.mixtures))
-    pruned, result = Engine(smaller, layer), Parameters(weights, mixtures, inputs)
+    pruned, result = Engine(smaller, layer), Parameters(weights, mixtures, inputs, parameters.correlations)
     mass = (pruned.log_prob(nothing, result) - engine.log_prob(nothing, parameters)).exp()
     result = _normalised(program.schedule, result, float(mass))
     cut = tuple(
@@ -142,7 +142,7 @@ def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Para
     def divide(tensors: list[Tensor], block: int, number: int) -> Parameters:
         tensors[block] = tensors[block].clone()
         tensors[block][number] /= mass
-        return Parameters(tuple(weights), tuple(mixtures), parameters.inputs)
+        return replace(parameters, weights=tuple(weights), mixtures=tuple(mixtures))
 
     for step in reversed(schedule.steps):
         if isinstance(step, MixStep):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
 from picirc.inputs import Family
-from picirc.qpc.evidence import Evidence, Points, as_rows
+from picirc.qpc.evidence import Evidence, Points, Tilted, as_rows
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.program import Parameters
 
@@ -53,7 +53,7 @@ class Component:
 
     Attributes:
         family: The family.
-        params: ``(fold or 1, states, P)``.
+        params: ``(fold or 1, states, P)``, or ``(fold, states, batch, P)`` if they depend on the evidence.
         columns: The variables, ``(fold,)``.
         weights: The mixture weights ``(fold, states, batch)``.
     """
@@ -62,6 +62,11 @@ class Component:
     params: Tensor
     columns: Tensor
     weights: Tensor
+
+    def over_batch(self, moment: Callable[[Tensor], Tensor]) -> Tensor:
+        """A moment of every state, ``(fold or 1, states, batch or 1)``."""
+        found = moment(self.params)
+        return found if found.ndim == 3 else found.unsqueeze(-1)
 
 
 class Marginals:
@@ -154,20 +159,25 @@ class Marginals:
         # About the mean, because the difference of E[X²] and E[X]² would have no digits left for narrow distributions.
         variance = torch.zeros_like(mean)
         for part in self._components:
-            mu, within = (f(part.params).unsqueeze(-1) for f in (part.family.mean, part.family.variance))
+            mu, within = (part.over_batch(f) for f in (part.family.mean, part.family.variance))
             square = (mu - mean[part.columns].unsqueeze(1)).square_().add_(within)  # (fold, states, batch)
             variance.index_add_(0, part.columns, square.mul_(part.weights).sum(1))
         variance.masked_fill_(~seen.isnan(), 0.0)
         return mean.T.reshape(self._shape), variance.T.reshape(self._shape)
 
 
-def components(engine: Engine, parameters: Parameters, evidence: Evidence) -> tuple[list[Component], Tensor]:
+def components(engine: Engine, parameters: Parameters, evidence: Points | Tilted) -> tuple[list[Component], Tensor]:
     """Every variable as a mixture over its states given the evidence, and the log-values."""
     flows, values = input_flows(engine, parameters, evidence)
     found = []
+    parameters = parameters.detach()
     for group, flow in zip(engine.layer.groups, flows, strict=True):
-        params = engine.layer.select(group, parameters.inputs[group.params].detach())
-        found.append(Component(group.family, params, engine.program.index(group.columns, flow.device), flow))
+        columns = engine.program.index(group.columns, flow.device)
+        if group.correlation is None:
+            params = engine.layer.select(group, parameters.inputs[group.params])
+        else:
+            params = evidence.conditionals(engine.layer.block(group, parameters), columns)
+        found.append(Component(group.family, params, columns, flow))
     return found, values
 
 
@@ -175,8 +185,7 @@ def means(parts: Sequence[Component], like: Tensor) -> Tensor:
     """``E[X_i]`` of mixtures, ``(variables, batch)`` like ``like``."""
     result = torch.zeros_like(like)
     for part in parts:
-        mean = part.family.mean(part.params).unsqueeze(-1)  # (fold or 1, states, 1)
-        result.index_add_(0, part.columns, (part.weights * mean).sum(1))
+        result.index_add_(0, part.columns, (part.weights * part.over_batch(part.family.mean)).sum(1))
     return result
 
 

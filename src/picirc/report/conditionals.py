@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from picirc.inputs import Family
+from picirc.qpc.blocks import Block
 from picirc.qpc.distribution import QPC
 from picirc.qpc.evidence import Points, as_points
 from picirc.qpc.queries import components
@@ -34,6 +35,15 @@ class Softened(Points):
         super().write(family, params, columns, out)
         torch.maximum(out, out.amax(1, keepdim=True) - _FARTHEST, out=out)
 
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-density of correlated columns, ``(states, batch)``."""
+        values = super().joint(block, columns)
+        return torch.maximum(values, values.amax(0) - _FARTHEST)
+
+    def conditionals(self, block: Block, columns: Tensor) -> Tensor:
+        """Parameters of each of some correlated columns given the others, ``(m, states, batch, 2)``."""
+        return block.given_others(self.values[columns])
+
 
 @dataclass(frozen=True, eq=False)
 class CellDistributions:
@@ -43,7 +53,7 @@ class CellDistributions:
         column: The column j.
         rows: The rows that have a value there, ``(cells,)``.
         values: The values.
-        parts: Families with their parameters ``(1, states, P)`` and the logarithms of their weights
+        parts: Families with their parameters ``(cells or 1, states, P)`` and the logarithms of their weights
             ``(states, cells)``, which add to one over all parts.
     """
 
@@ -66,7 +76,7 @@ class CellDistributions:
 
     def mean(self) -> Tensor:
         """``E[X]`` of every cell."""
-        found = [family.mean(params)[0] @ logs.exp() for family, params, logs in self.parts]
+        found = [(family.mean(params).T * logs.exp()).sum(0) for family, params, logs in self.parts]
         return torch.stack(found).sum(0)
 
     def probabilities(self) -> Tensor:
@@ -81,8 +91,9 @@ class CellDistributions:
     def _within(self, low: Tensor, high: Tensor) -> Tensor:
         found = []
         for family, params, logs in self.parts:
-            inside = family.log_interval(params, low.unsqueeze(0), high.unsqueeze(0))[0]
-            found.append((inside + logs).exp().sum(0))
+            # Every cell a variable of its own, with or without parameters of its own.
+            inside = family.log_interval(params, low.unsqueeze(1), high.unsqueeze(1)).squeeze(2)  # (cells, states)
+            found.append((inside.T + logs).exp().sum(0))
         return torch.stack(found).sum(0).clamp(0, 1)
 
 
@@ -110,7 +121,8 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
         softened.write(component.family, component.params, component.columns, own)
         logs = component.weights.log() - own  # (fold, states, batch)
         for slot, column in enumerate(component.columns.tolist()):
-            params = component.params[slot if len(component.params) > 1 else 0].unsqueeze(0)
+            params = component.params[slot if len(component.params) > 1 else 0]
+            params = params[:, seen[column]].transpose(0, 1) if params.ndim == 3 else params.unsqueeze(0)
             parts.setdefault(column, []).append((component.family, params, logs[slot][:, seen[column]]))
     return [
         CellDistributions(column, seen[column].nonzero().flatten(), points.values[column, seen[column]], _normal(mixed))
