@@ -11,7 +11,7 @@ from picirc.tables import fit_table
 
 
 def test_pairs_are_neighbours_in_the_tree_the_strongest_first(material):
-    tree = material.model.pic.structure
+    tree = material.tree
     pairs = strongest_pairs(material)
     own = {latent: variables[0] for latent, variables in enumerate(tree.variables)}
     edges = {tuple(sorted((own[c], own[p]))) for c, p in enumerate(tree.parents) if p >= 0}

@@ -56,7 +56,7 @@ def test_a_small_tree_is_centred():
 
 def test_the_drawing_has_all_columns_and_the_thickest_line_is_the_strongest(material):
     page = parsed(section(material))
-    tree = material.model.pic.structure
+    tree = material.tree
     names = {"".join(text.itertext()) for text in page.iter(f"{SVG}text")}
     assert names == {field.name for field in material.fields}
     edges = [path for path in page.iter(f"{SVG}path") if path.get("class") == "edge"]
@@ -66,14 +66,6 @@ def test_the_drawing_has_all_columns_and_the_thickest_line_is_the_strongest(mate
     widths = [float(path.get("stroke-width")) for path in edges]
     assert np.argsort(widths).tolist() == np.argsort(strengths).tolist()
     assert max(widths) == 7
-
-
-def test_a_region_graph_is_said_to_be_none(material):
-    class Other:
-        pic = pc.HCLT(pc.quad_tree(2, 2), pc.Gaussian(), states=2)
-
-    material_of_graph = type(material)(Other, *[getattr(material, name) for name in list(vars(material))[1:]])
-    assert "no tree" in section(material_of_graph)
 
 
 @pytest.mark.parametrize("variables", [((), (0,), (1,)), ((0, 1), (2,), (3, 4))])

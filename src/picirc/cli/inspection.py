@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from picirc.cli.saved import Saved, find_model, open_model
+from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.pic import HCLT, PIC
 from picirc.structure.regions import RegionGraph
@@ -23,6 +24,8 @@ def print_sizes(path: Path, points: int | None, batch: int) -> None:
     saved = open_model(path)
     states = saved.model.states if isinstance(saved.model, HCLT) else points or saved.query.points
     assert states is not None
+    if isinstance(saved.model, Ensemble):
+        states *= len(saved.model.members)
     if saved.of_table:
         print(TableModel.load(find_model(path)).schema)
     for name, text in (*_model_lines(saved), *_memory_lines(saved.model, states, batch)):
@@ -34,7 +37,8 @@ def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
     numbers = sum(p.numel() for p in model.parameters())
     size = next(model.parameters()).element_size()
     families = Counter(map(repr, model.families))
-    yield "model", description["kind"]
+    members = f" of {description['members']} PICs" if "members" in description else ""
+    yield "model", description["kind"] + members
     yield "structure", _structure(model.structure)
     if not saved.of_table:  # its columns are listed
         yield "variables", f"{len(model.families)}: " + ", ".join(f"{n} {name}" for name, n in families.items())

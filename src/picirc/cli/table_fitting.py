@@ -75,7 +75,8 @@ def train_table(
     say(Schema.infer(frame, declared, unseen=columns.unseen))
     size = {"points": model.points, "width": model.width, "steps": training.steps}
     settings = _settings(model, training)
-    with Progress(choose(frame.rows, len(frame.columns), **settings, **size).steps) as progress:
+    chosen = choose(frame.rows, len(frame.columns), **settings, **size)
+    with Progress(chosen.members * chosen.steps) as progress:
         found = fit_table(
             frame, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=[progress], **size
         )

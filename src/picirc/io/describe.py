@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from picirc import inputs
+from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.functions.nets import Bank
 from picirc.inputs import Family, group_columns
@@ -19,7 +20,8 @@ from picirc.structure.trees import LatentTree
 Description = dict[str, Any]
 Value = TypeVar("Value")
 
-_KINDS: dict[str, type[PIC | HCLT]] = {"PIC": PIC, "HCLT": HCLT}
+_KINDS: dict[str, type[PIC | HCLT]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble}
+_MOST_MEMBERS = 100  # of an ensemble; more would be a trick to make reading slow
 _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
 # How deep the lists of numbers are nested.
 _DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
@@ -59,8 +61,10 @@ def describe_model(model: PIC | HCLT) -> Description:
     if len(kinds) != 1 or not kinds <= set(_DTYPES):
         got = " and ".join(sorted(kinds))
         raise ArgumentError("model", "one floating-point type for all tensors", got, "use model.float()")
+    members = {"members": len(model.members)} if isinstance(model, Ensemble) else {}
     return {
         "kind": type(model).__name__,
+        **members,
         "dtype": kinds.pop(),
         "structure": {"kind": type(model.structure).__name__} | _values(model.structure),
         "families": [
@@ -81,12 +85,18 @@ def build_model(description: Mapping[str, Any], families: Sequence[type[Family]]
     structure = _structure(take(description, "structure", dict))
     columns = _families(take(description, "families", list), structure.n_variables, families)
     settings = take(description, "settings", dict)
-    if kind is PIC:
+    names = _SETTINGS["HCLT" if kind is HCLT else "PIC"]
+    if kind is not HCLT:
         settings = _FORMER | settings
-    only(settings, _SETTINGS[kind.__name__], "settings")
-    options: dict[str, Any] = {name: take(settings, name, wanted) for name, wanted in _SETTINGS[kind.__name__].items()}
+    only(settings, names, "settings")
+    options: dict[str, Any] = {name: take(settings, name, wanted) for name, wanted in names.items()}
     with torch.device("meta"):
-        return kind(structure, columns, **options)
+        if kind is not Ensemble:
+            return kind(structure, columns, **options)
+        count = take(description, "members", int)
+        if not 1 <= count <= _MOST_MEMBERS:
+            raise ArgumentError("members", f"a number from 1 to {_MOST_MEMBERS}", count)
+        return Ensemble([PIC(structure, columns, **options) for _ in range(count)])
 
 
 def describe_family(family: Family) -> Description:
@@ -115,6 +125,8 @@ def dtype_of(description: Mapping[str, Any]) -> torch.dtype:
 def _settings(model: PIC | HCLT) -> Description:
     if isinstance(model, HCLT):
         return {"states": model.states, "product": model.product}
+    if isinstance(model, Ensemble):
+        return _settings(model.member(0))
     bank = model.integrals[0]
     assert isinstance(bank, Bank)
     trained = {name for name, _ in bank.named_parameters()}

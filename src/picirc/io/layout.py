@@ -16,7 +16,8 @@ tensor                                rows
 ``correlations.block{b}`` (PIC)       what makes the correlations of these variables, in ascending order
 ====================================  ==========================================================================
 
-Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are.
+Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are. The names of
+the tensors of an ensemble begin with ``members.{number}``.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ import torch
 from torch import Tensor
 
 from picirc.compile.skeleton import Skeleton
+from picirc.ensemble import Ensemble
 from picirc.functions.nets import Bank
 from picirc.inputs import group_columns
 from picirc.pic import HCLT, PIC
 from picirc.qpc.inputs import InputGroup
 from picirc.qpc.steps import SumStep
 from picirc.symbolic.units import Integral, Sum
+
+_MEMBER = "members"
 
 Key = tuple[Any, ...]
 Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to
@@ -63,6 +67,9 @@ class Piece:
 
 def to_file(model: PIC | HCLT) -> dict[str, Tensor]:
     """The tensors of a model as a file has them."""
+    if isinstance(model, Ensemble):
+        parts = [(f"{_MEMBER}.{i}.", to_file(model.member(i))) for i in range(len(model.members))]
+        return {start + name: tensor for start, part in parts for name, tensor in part.items()}
     own = model.state_dict()
     stored: dict[str, Tensor] = {}
     for name, pieces in _by_name(model).items():
@@ -73,8 +80,14 @@ def to_file(model: PIC | HCLT) -> dict[str, Tensor]:
 
 def from_file(model: PIC | HCLT, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a file as the model has them: ``to_file`` undone, as tensors of their own."""
-    own = model.state_dict()
     found: dict[str, Tensor] = {}
+    if isinstance(model, Ensemble):
+        for number in range(len(model.members)):
+            start = f"{_MEMBER}.{number}."
+            part = {name.removeprefix(start): tensor for name, tensor in stored.items() if name.startswith(start)}
+            found |= {start + name: tensor for name, tensor in from_file(model.member(number), part).items()}
+        return found
+    own = model.state_dict()
     for name, pieces in _by_name(model).items():
         whole = stored[name].clone()
         if pieces[0].keys is not None:

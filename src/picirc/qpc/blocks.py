@@ -30,7 +30,8 @@ def correlation(raw: Tensor, columns: int) -> Tensor:
     rows, places = torch.tril_indices(columns, columns, -1, device=raw.device)
     unit = torch.eye(columns, dtype=raw.dtype, device=raw.device)
     lower = torch.nn.functional.normalize(unit.index_put((rows, places), raw), dim=1)
-    return torch.lerp(lower @ lower.T, unit, _RIDGE)
+    with torch.autocast(raw.device.type, enabled=False):  # in lower precision it would not be positive definite
+        return torch.lerp(lower @ lower.T, unit, _RIDGE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Block:
     Attributes:
         family: What they are when they stand alone.
         params: Means and standard deviations ``(m, states, 2)``.
-        matrix: The correlation matrix ``(m, m)``.
+        matrix: The correlation matrix ``(m, m)``; or several ``(parts, m, m)``, each for an equal part of the states.
     """
 
     family: Gaussian
@@ -49,26 +50,81 @@ class Block:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density of what is observed, ``(states, batch)``."""
-        patterns = _Patterns.of(x, self.matrix)
-        return self._log_density(patterns, self._scores(x))
+        return torch.cat([part.log_prob(x) for part in self._parts()])
 
     def at_mode(self, x: Tensor) -> Tensor:
         """The log-density with the most probable value in place of each that is missing, ``(states, batch)``."""
-        scores = self._scores(x)
-        scores = scores + _Patterns.of(x, self.matrix).regress(scores)
-        return self._log_density(_Patterns.of(torch.zeros_like(x), self.matrix), scores)
+        return torch.cat([part.at_mode(x) for part in self._parts()])
 
     def given(self, x: Tensor) -> Tensor:
         """Parameters of each missing column given the observed ones, ``(m, states, batch, 2)``.
 
         Those of an observed column are what it has without evidence.
         """
+        return torch.cat([part.given(x) for part in self._parts()], 1)
+
+    def given_others(self, x: Tensor) -> Tensor:
+        """Parameters of every column given all other observed ones, ``(m, states, batch, 2)``."""
+        return torch.cat([part.given_others(x) for part in self._parts()], 1)
+
+    def covariance(self, x: Tensor) -> Tensor:
+        """The covariance of the missing columns in every state, ``(states, batch, m, m)``; zero for observed ones."""
+        return torch.cat([part.covariance(x) for part in self._parts()])
+
+    def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """``log p(observed, low ≤ X_i ≤ high)`` with at most one such i in a row, ``(states, batch)``."""
+        return torch.cat([part.log_interval(x, low, high) for part in self._parts()])
+
+    def complete(self, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
+        """Values for what is missing in known states: means without noise, draws with it.
+
+        Args:
+            x: ``(m, batch)``.
+            state: ``(batch,)``.
+            noise: Standard normal numbers ``(m, batch)``.
+        """
+        parts = self._parts()
+        size = self.params.shape[1] // len(parts)
+        found = torch.empty_like(x)
+        for number, part in enumerate(parts):
+            own = (state // size == number).nonzero().flatten()
+            shocks = None if noise is None else noise[:, own]
+            found[:, own] = part.complete(x[:, own], state[own] - number * size, shocks)
+        return found
+
+    def inner(self, other: Block) -> Tensor:
+        """``log ∫ p_k(x) q_l(x) dx`` of all pairs of states, ``(states, states)``."""
+        return torch.cat([torch.cat([a.inner(b) for b in other._parts()], 1) for a in self._parts()])
+
+    def _parts(self) -> list[_Normals]:
+        matrices = self.matrix.view(-1, *self.matrix.shape[-2:])
+        params = self.params.chunk(len(matrices), 1)
+        return [_Normals(self.family, p, matrix) for p, matrix in zip(params, matrices, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Normals:
+    """Correlated columns in states with one matrix; the attributes and methods are those of ``Block``."""
+
+    family: Gaussian
+    params: Tensor
+    matrix: Tensor
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        patterns = _Patterns.of(x, self.matrix)
+        return self._log_density(patterns, self._scores(x))
+
+    def at_mode(self, x: Tensor) -> Tensor:
+        scores = self._scores(x)
+        scores = scores + _Patterns.of(x, self.matrix).regress(scores)
+        return self._log_density(_Patterns.of(torch.zeros_like(x), self.matrix), scores)
+
+    def given(self, x: Tensor) -> Tensor:
         patterns = _Patterns.of(x, self.matrix)
         spread = torch.where(patterns.seen, 1.0, patterns.covariance().diagonal(dim1=1, dim2=2))
         return self._params(patterns.regress(self._scores(x)), spread.sqrt()[patterns.which])
 
     def given_others(self, x: Tensor) -> Tensor:
-        """Parameters of every column given all other observed ones, ``(m, states, batch, 2)``."""
         patterns = _Patterns.of(x, self.matrix)
         scores = self._scores(x)
         precision = patterns.precision()
@@ -79,14 +135,12 @@ class Block:
         return self._params(mean, spread.sqrt()[patterns.which])
 
     def covariance(self, x: Tensor) -> Tensor:
-        """The covariance of the missing columns in every state, ``(states, batch, m, m)``; zero for observed ones."""
         patterns = _Patterns.of(x, self.matrix)
         std = self.params[..., 1].T  # (states, m)
         within = patterns.covariance()[patterns.which]
         return std[:, None, :, None] * within * std[:, None, None, :]
 
     def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """``log p(observed, low ≤ X_i ≤ high)`` with at most one such i in a row, ``(states, batch)``."""
         bounded = x.isnan() & ~(torch.isneginf(low) & torch.isposinf(high))  # (m, batch)
         if bool((bounded.sum(0) > 1).any()):
             raise StructureError(
@@ -103,13 +157,6 @@ class Block:
         return total.masked_fill(outside, -torch.inf)
 
     def complete(self, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
-        """Values for what is missing in known states: means without noise, draws with it.
-
-        Args:
-            x: ``(m, batch)``.
-            state: ``(batch,)``.
-            noise: Standard normal numbers ``(m, batch)``.
-        """
         mean, std = self.params[:, state].unbind(-1)  # (m, batch)
         patterns = _Patterns.of(x, self.matrix)
         found = patterns.regress(((x - mean) / std).nan_to_num(0.0).T.unsqueeze(2))  # (batch, m, 1)
@@ -119,8 +166,7 @@ class Block:
             found = found + factor[patterns.which] @ noise.T.unsqueeze(2)
         return torch.where(x.isnan(), mean + std * found.squeeze(2).T, x)
 
-    def inner(self, other: Block) -> Tensor:
-        """``log ∫ p_k(x) q_l(x) dx`` of all pairs of states, ``(states, states)``."""
+    def inner(self, other: _Normals) -> Tensor:
         (mean, std), (means, stds) = (block.params.mT.unbind(1) for block in (self, other))  # (m, states)
         spread = std.T.unsqueeze(2) * self.matrix * std.T.unsqueeze(1)  # (states, m, m)
         spreads = stds.T.unsqueeze(2) * other.matrix * stds.T.unsqueeze(1)
@@ -195,17 +241,20 @@ class _Patterns:
 
     def regress(self, scores: Tensor) -> Tensor:
         """Expected scores of missing columns given observed ones, zero for the latter: ``(batch, m, states)``."""
-        return self._each(self._cross() @ self.precision()) @ scores
+        return self._each(self._white_cross().mT) @ self.whiten(scores)
 
     def covariance(self) -> Tensor:
         """The covariance of the missing scores given the observed ones, zero for the latter: ``(patterns, m, m)``."""
-        cross = self._cross()
+        # Not with the inverse of the observed part, which for strong correlations has no digits left to subtract.
+        cross = self._white_cross()
         neither = ~self.seen.unsqueeze(2) & ~self.seen.unsqueeze(1)
-        return torch.where(neither, self.matrix - cross @ self.precision() @ cross.mT, 0.0)
+        return torch.where(neither, self.matrix - cross.mT @ cross, 0.0)
 
-    def _cross(self) -> Tensor:
-        """Correlations of missing columns (rows) with observed ones."""
-        return torch.where(~self.seen.unsqueeze(2) & self.seen.unsqueeze(1), self.matrix, 0.0)
+    def _white_cross(self) -> Tensor:
+        """Correlations of observed columns, made independent (rows), with missing ones."""
+        cross = torch.where(self.seen.unsqueeze(2) & ~self.seen.unsqueeze(1), self.matrix, 0.0)
+        found: Tensor = torch.linalg.solve_triangular(self.factor, cross, upper=False)
+        return found
 
     def _each(self, matrices: Tensor) -> Tensor:
         """The matrix of each data point's pattern; one for all if there is only one."""

@@ -89,7 +89,8 @@ class InputLayer:
                 flow = flows[group.pool][int(group.rows[0])]
                 columns = self._program.index(group.columns, flow.device)
                 block = self.block(group, parameters)
-                totals[group.params], correlations[group.correlation] = evidence.joint_gradient(block, columns, flow)
+                found, correlations[group.correlation] = evidence.joint_gradient(block, columns, flow)
+                totals[group.params] = found.sum_to_size(params[group.params].shape)
                 continue
             chosen = self.select(group, params[group.params])
             flow = self.flows(group, flows)
@@ -117,7 +118,8 @@ class InputLayer:
         """The joint distribution of a group of correlated inputs."""
         assert group.correlation is not None
         assert isinstance(group.family, Gaussian)
-        return Block(group.family, parameters.inputs[group.params], parameters.correlations[group.correlation])
+        params = parameters.inputs[group.params].expand(len(group.columns), -1, -1)  # all may share one distribution
+        return Block(group.family, params, parameters.correlations[group.correlation])
 
     def select(self, group: InputGroup, params: Tensor) -> Tensor:
         """The parameters of a group's distributions, ``(fold or 1, states, P)``."""

@@ -29,6 +29,8 @@ def prune(
         raise ArgumentError("threshold", "a probability from 0 to below 1", threshold)
     program, parameters = engine.program, parameters.detach()
     _check_rows(program.schedule)
+    if any(matrix.ndim > 2 for matrix in parameters.correlations):
+        raise StructureError("pruning needs one correlation matrix for all states of a latent; prune the members.")
     nothing = _nothing(engine, parameters)
     masses: list[Tensor] = []
     for _, _, flows in engine.flows(nothing, parameters):  # a single data point, so once

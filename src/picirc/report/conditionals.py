@@ -12,7 +12,8 @@ from picirc.inputs import Family
 from picirc.qpc.blocks import Block
 from picirc.qpc.distribution import QPC
 from picirc.qpc.evidence import Points, as_points
-from picirc.qpc.queries import components
+from picirc.qpc.inputs import InputGroup
+from picirc.qpc.queries import Component, components
 
 # A state that makes a value less probable than another one does by more than a factor e²⁰⁰ counts as this much less.
 _FARTHEST = 200.0
@@ -101,8 +102,8 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     """The distributions of all cells of a table given the others of their rows, from one pass up and one down.
 
     The flow of a state k of the latent above x_j is its posterior probability given the whole row, proportional to
-    ``p(k | others) · p(x_j | k)``; divided by ``p(x_j | k)`` it tells what the others say. Rows that the circuit cannot
-    produce at all are left out.
+    ``p(k | others) · p(x_j | k)``; divided by ``p(x_j | k)`` it tells what the others say. The divisor of a correlated
+    column is ``p(x_j | k, others of its block)``. Rows that the circuit cannot produce at all are left out.
 
     Args:
         qpc: The circuit, in double precision.
@@ -116,10 +117,8 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     found, values = components(qpc.engine, qpc.parameters, softened)
     seen = ~points.values.isnan() & (values > -torch.inf)
     parts: dict[int, list[tuple[Family, Tensor, Tensor]]] = {}
-    for component in found:
-        own = torch.empty_like(component.weights)
-        softened.write(component.family, component.params, component.columns, own)
-        logs = component.weights.log() - own  # (fold, states, batch)
+    for group, component in zip(qpc.engine.layer.groups, found, strict=True):
+        logs = component.weights.log() - _own(qpc, group, component, softened)  # (fold, states, batch)
         for slot, column in enumerate(component.columns.tolist()):
             params = component.params[slot if len(component.params) > 1 else 0]
             params = params[:, seen[column]].transpose(0, 1) if params.ndim == 3 else params.unsqueeze(0)
@@ -129,6 +128,19 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
         for column, mixed in sorted(parts.items())
         if bool(seen[column].any())
     ]
+
+
+def _own(qpc: QPC, group: InputGroup, component: Component, softened: Softened) -> Tensor:
+    """What the flows have from the cells themselves, ``(fold, states, batch)``: the rest is what the others say."""
+    own = torch.empty_like(component.weights)
+    if group.correlation is None:
+        softened.write(component.family, component.params, component.columns, own)
+        return own
+    points = Points(softened.values, softened.missing)
+    points.write(component.family, component.params, component.columns, own)
+    block = qpc.engine.layer.block(group, qpc.parameters.detach())
+    # A block is softened as a whole; none of that may be left in what its other columns say.
+    return own + softened.joint(block, component.columns) - points.joint(block, component.columns)
 
 
 def _normal(parts: Sequence[tuple[Family, Tensor, Tensor]]) -> list[tuple[Family, Tensor, Tensor]]:

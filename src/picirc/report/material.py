@@ -11,7 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
+from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 
 Array = npt.NDArray[np.float64]
@@ -105,6 +107,13 @@ class Material:
     def rows(self) -> int:
         """The number of rows of the table."""
         return len(self.encoded)
+
+    @cached_property
+    def tree(self) -> LatentTree:
+        """The tree of the columns that tell most about each other, whatever latents the model has."""
+        if len(self.fields) == 1:
+            return LatentTree((-1,), ((0,),))
+        return LatentTree.from_edges(maximum_spanning_tree(self.information))
 
     @cached_property
     def log_densities(self) -> Array:

@@ -12,7 +12,6 @@ from picirc.report.markup import Markup, shorten, tag
 from picirc.report.material import Array, Field, Material, category_shares
 from picirc.report.scales import label, percent
 from picirc.report.svg import Axes, Bar, bars, dots, grouped_bars, key, steps
-from picirc.structure.trees import LatentTree
 
 Two = tuple[Array, Array]  # values of the data, and of the samples
 
@@ -34,16 +33,7 @@ def section(material: Material) -> Markup:
 
 def strongest_pairs(material: Material, most: int = MOST_PAIRS) -> list[tuple[int, int]]:
     """The pairs of columns next to each other in the tree that tell most about each other."""
-    structure = material.model.pic.structure
-    count = len(material.fields)
-    if isinstance(structure, LatentTree):
-        found = set()
-        for latent, own in enumerate(structure.variables):
-            parent = structure.parents[latent]
-            near = own + (structure.variables[parent] if parent >= 0 else ())
-            found |= {(min(a, b), max(a, b)) for a in own for b in near if a != b}
-    else:
-        found = {(a, b) for a in range(count) for b in range(a + 1, count)}
+    found = [(min(pair), max(pair)) for pair in enumerate(material.tree.parents) if min(pair) >= 0]
     filled = [not field.empty for field in material.fields]
     kept = [(a, b) for a, b in found if filled[a] and filled[b]]
     return sorted(kept, key=lambda pair: (-round(float(material.information[pair]), 10), pair))[:most]

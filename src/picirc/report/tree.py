@@ -1,4 +1,4 @@
-"""The tree of dependencies: which column hangs on which, and how strongly."""
+"""The tree of dependencies: which columns tell most about each other, and how much."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ class Node:
 
 def section(material: Material) -> Markup:
     """The drawing of the tree."""
-    structure = material.model.pic.structure
-    if not isinstance(structure, LatentTree):
-        return tag("p", "The model is built on a region graph, which is no tree.", class_="note")
+    structure = material.tree
     nodes = layout(structure, [field.name for field in material.fields])
     strengths = [edge_information(material, structure, latent) for latent in range(structure.n_latents)]
     strongest = max(strengths, default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -73,6 +74,7 @@ def hidden_chow_liu(
     X: npt.ArrayLike,
     columns: Columns = "auto",
     *,
+    groups: Sequence[Sequence[int]] | None = None,
     bins: int = 8,
     smoothing: float = 1.0,
     root: int | Literal["centre"] = "centre",
@@ -80,22 +82,44 @@ def hidden_chow_liu(
 ) -> LatentTree:
     """Return the tree in which the latents depend on each other as the columns do in the Chow–Liu tree.
 
-    Every column becomes a variable that hangs on a latent of its own.
+    Every column becomes a variable that hangs on a latent of its own, or on one with the rest of its group. Groups have
+    the mutual information of the two of their columns that tell most about each other.
 
     Args:
         X: The table, (rows, columns), NaN where a value is missing.
         columns: ``"auto"``, or the kinds of the columns.
+        groups: The columns of each latent, every column once; None for one each.
         bins: The largest number of levels of an ordinal column.
         smoothing: Rows added to every cell of every table of counts.
-        root: The variable on top, or ``"centre"`` for the tree's centre, which makes it shallow.
+        root: The column (or group) on top, or ``"centre"`` for the tree's centre, which makes it shallow.
         chunk: The number of table cells that are in memory at once.
 
     Example:
         >>> rng = np.random.default_rng(0)
         >>> hidden_chow_liu(np.cumsum(rng.normal(size=(1000, 5)), axis=1)).parents
         (1, 2, -1, 2, 3)
+        >>> hidden_chow_liu(np.cumsum(rng.normal(size=(1000, 5)), axis=1), groups=[(0, 1), (2,), (3, 4)]).variables
+        ((0, 1), (2,), (3, 4))
     """
     if isinstance(root, str) and root != "centre":
         raise ArgumentError("root", "'centre' or the index of a column", root)
-    edges = chow_liu(X, columns, bins=bins, smoothing=smoothing, chunk=chunk)
-    return LatentTree.from_edges(edges, None if root == "centre" else root)
+    weights = mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk)
+    members = _members(groups, len(weights))
+    if len(members) == 1:
+        return LatentTree((-1,), members)
+    starts = np.cumsum([0, *map(len, members)])[:-1]
+    order = np.concatenate(members)
+    between = weights[np.ix_(order, order)]
+    for axis in (0, 1):
+        between = np.maximum.reduceat(between, starts, axis)
+    tree = LatentTree.from_edges(maximum_spanning_tree(between), None if root == "centre" else root)
+    return LatentTree(tree.parents, members)
+
+
+def _members(groups: Sequence[Sequence[int]] | None, columns: int) -> tuple[tuple[int, ...], ...]:
+    if groups is None:
+        return tuple((column,) for column in range(columns))
+    members = tuple(tuple(sorted(group)) for group in groups)
+    if sorted(column for group in members for column in group) != list(range(columns)) or () in members:
+        raise ArgumentError("groups", f"each of the columns 0 to {columns - 1} in one group", list(members))
+    return members

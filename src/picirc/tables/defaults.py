@@ -22,6 +22,11 @@ DISTINCT_TEXT_SHARE = 0.5
 # A real column is divided by its robust spread, or by this part of its largest deviation if that is more.
 LARGEST_STANDARDISED = 100.0
 
+# One latent, with correlations, can speak for all Gaussian columns of a table that has no more columns than this; in a
+# wider one, such as the pixels of images, the columns say more through latents of their own.
+MOST_COLUMNS_TOGETHER = 40
+SMALL_BLOCK = 4
+
 # A file that asks for more would take all the memory there is when the model is used.
 MOST_POINTS = 1024
 
@@ -46,6 +51,8 @@ class Defaults:
         patience: Steps without improvement after which training stops.
         held_out: The part of the rows held out for stopping early; 0 for none.
         floor: The least standard deviation (or scale) of an input, in units of the column's spread.
+        members: The number of models whose average is taken, each with other rows held out.
+        block: The largest number of Gaussian columns that share a latent and a matrix of correlations; 1 for none.
         tree_rows: The largest number of rows that the tree is learned from.
         tree_reals: How real columns count for the tree: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
@@ -67,13 +74,15 @@ class Defaults:
     patience: int = 400
     held_out: float = 0.1
     floor: float = 0.05
+    members: int = 1
+    block: int = 64
     tree_rows: int = 50_000
     tree_reals: str = "gaussian"
     tree_bins: int = 8
     tree_smoothing: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("points", "steps", "batch_size", "validate_every", "patience", "tree_rows"):
+        for name in ("points", "steps", "batch_size", "validate_every", "patience", "members", "block", "tree_rows"):
             check_count(name, getattr(self, name))
         if self.points > MOST_POINTS:
             raise ArgumentError("points", f"at most {MOST_POINTS:,} points", self.points)
@@ -98,6 +107,8 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
     if unknown:
         raise ArgumentError("settings", f"names among {', '.join(names)}", unknown[0])
     found = _for_size(rows, columns)
+    if columns > MOST_COLUMNS_TOGETHER:
+        found = replace(found, block=SMALL_BLOCK)
     decided = {name: value for name, value in given.items() if value is not None}
     if "steps" in decided:
         steps = decided["steps"]
@@ -107,14 +118,25 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
 
 
 def _for_size(rows: int, columns: int) -> Defaults:
-    """Small tables get small models, wide inputs and few steps; nothing is held out where a part would say nothing."""
+    """Small tables get small models, wide inputs, few steps, and an average over several trainings.
+
+    Nothing is held out where a part would say nothing.
+    """
     if rows < 100:
         return Defaults(
             points=8, width=16, steps=100, rate=3e-2, weight_decay=1e-2, validate_every=25, patience=100,
-            held_out=0.0, floor=0.3,
+            held_out=0.0, floor=0.3, members=4,
         )  # fmt: skip
     if rows < 1000:
         return Defaults(
-            points=16, width=32, steps=600, rate=2e-2, weight_decay=1e-2, patience=200, held_out=0.15, floor=0.1
+            points=16,
+            width=32,
+            steps=600,
+            rate=2e-2,
+            weight_decay=0.3,
+            patience=200,
+            held_out=0.15,
+            floor=0.1,
+            members=4,
         )
     return Defaults(points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows))

@@ -12,12 +12,15 @@ import numpy as np
 import torch
 
 from picirc.data.dataset import hold_out
+from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
+from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
 from picirc.learning.history import Callback, History
 from picirc.pic import PIC
 from picirc.quadrature import shifted
 from picirc.structure.chow_liu import hidden_chow_liu
+from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree
 from picirc.tables.columns import EMPTY, Numbers
 from picirc.tables.defaults import Defaults, choose
@@ -27,6 +30,8 @@ from picirc.tables.model import TableModel
 from picirc.tables.schema import Schema
 
 _SCORED = 10_000  # rows are enough for a summary
+
+Member = tuple[PIC, History, Any]  # a model, how it was trained, and the rows held out from it
 
 
 def fit_table(
@@ -43,9 +48,10 @@ def fit_table(
 ) -> TableModel:
     """Fit a probabilistic integral circuit to a table.
 
-    The columns hang on latents whose tree is the Chow–Liu tree of the columns. Everything that is not given is chosen
-    from the size of the table. If it has enough rows a part of them is held out, and training stops when the likelihood
-    of that part no longer improves.
+    Gaussian columns share a latent, given which they are correlated; every other column hangs on a latent of its own.
+    The tree of the latents is the Chow–Liu tree of the columns. Everything that is not given is chosen from the size of
+    the table. If it has enough rows a part of them is held out, and training stops when the likelihood of that part no
+    longer improves. A small table gets several models, each with another part held out, and their average.
 
     Args:
         table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, or what
@@ -65,7 +71,7 @@ def fit_table(
         >>> people = {"height": height, "weight": 22 * height**2 + rng.normal(0, 5, 80)}
         >>> model = fit_table(people, points=8, width=16, steps=20)
         >>> model
-        TableModel(2 columns, 918 parameters, 8 points)
+        TableModel(2 columns, 4 models, 2,520 parameters, 8 points)
         >>> bool(model.impute({"height": [1.9], "weight": [None]})["weight"][0] > 50)
         True
     """
@@ -79,21 +85,41 @@ def fit_table(
         raise ArgumentError("table", "a value in at least one column", "missing cells only")
     rows = schema.encode(frame)
     kept, held = _split(len(rows), chosen, seed)
-    tree = _tree(schema, rows[kept], chosen, seed)
+    tree = _tree(schema, rows if chosen.members > 1 else rows[kept], chosen, seed)
     structured = time.perf_counter()
-    pic, history = _train(schema, tree, rows[kept], rows[held], chosen, seed, callbacks)
-    model = TableModel(schema, pic, chosen.points)
+    members = _members(schema, tree, rows, chosen, int(seed), callbacks)
+    pics = [pic for pic, _, _ in members]
+    model = TableModel(schema, pics[0] if len(pics) == 1 else Ensemble(pics), chosen.points)
     trained = time.perf_counter()
     model.summary = {
         "rows": {"train": len(kept), "valid": len(held)},
         "columns": len(schema.columns),
         "seed": int(seed),
         "settings": asdict(chosen),
-        "training": _training(history),
-        "log_density": {"train": _mean(model, rows[kept]), "valid": _mean(model, rows[held])},
+        "training": _training(members[0][1]) | {"stopped": members[-1][1].stopped},
+        "log_density": {"train": _mean(model, rows), "valid": _mean_held_out(schema, rows, members, chosen)},
         "seconds": {"structure": structured - started, "training": trained - structured},
     }
     return model
+
+
+def _members(
+    schema: Schema, tree: LatentTree, rows: Numbers, chosen: Defaults, seed: int, callbacks: Sequence[Callback]
+) -> list[Member]:
+    """Train the models whose average is the result; steps are counted through for the callbacks."""
+    found: list[Member] = []
+    for number in range(chosen.members):
+        kept, held = _split(len(rows), chosen, seed + number)
+
+        def count_on(record: Mapping[str, float], done: int = number * chosen.steps) -> None:
+            for callback in callbacks:
+                callback({**record, "step": record["step"] + done})
+
+        own = [count_on] if callbacks else []
+        found.append((*_train(schema, tree, rows[kept], rows[held], chosen, seed + number, own), held))
+        if found[-1][1].stopped == "interrupted":
+            break
+    return found
 
 
 def _split(rows: int, chosen: Defaults, seed: int) -> tuple[Any, Any]:
@@ -111,7 +137,24 @@ def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentT
     if len(rows) > chosen.tree_rows:
         rows = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[: chosen.tree_rows])]
     kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in schema.columns]
-    return hidden_chow_liu(rows, kinds, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+    groups = _groups(schema, rows, chosen)
+    return hidden_chow_liu(rows, kinds, groups=groups, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+
+
+def _groups(schema: Schema, rows: Numbers, chosen: Defaults) -> list[list[int]]:
+    """The columns of each latent: Gaussian ones together, those most correlated first if they are too many."""
+    groups = [[column] for column in range(len(schema.columns))]
+    joint = [i for i, column in enumerate(schema.columns) if isinstance(column.family, Gaussian)]
+    if len(joint) > 1 and chosen.block > 1:
+        weights = mutual_information(rows[:, joint], ["gaussian"] * len(joint), smoothing=chosen.tree_smoothing)
+        for i, j in np.dstack(np.unravel_index(np.argsort(-weights, None, kind="stable"), weights.shape))[0]:
+            a, b = groups[joint[i]], groups[joint[j]]
+            alike = schema.columns[a[0]].family == schema.columns[b[0]].family
+            if a is not b and alike and len(a) + len(b) <= chosen.block:
+                a += b
+                for column in b:
+                    groups[column] = a
+    return list({id(group): group for group in groups}.values())
 
 
 def _train(
@@ -125,8 +168,9 @@ def _train(
 ) -> tuple[PIC, History]:
     source = torch.Generator().manual_seed(int(seed))
     pic = PIC(
-        tree, schema.families, chosen.width, chosen.sharing, chosen.input_sharing, sigma=chosen.sigma, generator=source
-    )
+        tree, schema.families, chosen.width, chosen.sharing, chosen.input_sharing, sigma=chosen.sigma,
+        correlated=chosen.block > 1, generator=source,
+    )  # fmt: skip
     return fit(
         pic,
         train.astype(np.float32),
@@ -134,7 +178,7 @@ def _train(
         rule=shifted(chosen.points),
         batch_size=chosen.batch_size,
         steps=chosen.steps,
-        schedule=Cosine(chosen.rate, chosen.final_rate, period=None),
+        schedule=Cosine(chosen.rate, chosen.final_rate, period=None, warmup=min(20, chosen.steps // 10)),
         optimizer="adamw",
         weight_decay=chosen.weight_decay,
         clip=chosen.clip,
@@ -150,6 +194,13 @@ def _training(history: History) -> dict[str, Any]:
     records = [{k: v if math.isfinite(v) else None for k, v in record.items()} for record in history.records]
     best = int(history.best["step"]) if history.records else 0
     return {"stopped": history.stopped, "best_step": best, "records": records}
+
+
+def _mean_held_out(schema: Schema, rows: Numbers, members: Sequence[Member], chosen: Defaults) -> float | None:
+    """The mean log-density of the rows held out, each under the models that have not seen it."""
+    scores = [_mean(TableModel(schema, pic, chosen.points), rows[held]) for pic, _, held in members]
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _mean(model: TableModel, rows: Numbers) -> float | None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io import load_described, save
@@ -170,19 +171,25 @@ class TableModel:
 
     def __repr__(self) -> str:
         numbers = sum(p.numel() for p in self.pic.parameters())
-        return f"TableModel({len(self.schema.columns)} columns, {numbers:,} parameters, {self.points} points)"
+        models = f"{len(self.pic.members)} models, " if isinstance(self.pic, Ensemble) else ""
+        return f"TableModel({len(self.schema.columns)} columns, {models}{numbers:,} parameters, {self.points} points)"
 
     def __getstate__(self) -> dict[str, Any]:
         # What makes the same model elsewhere; plans and buffers are made anew there.
         settings = describe_model(self.pic)["settings"]
-        parts = {"structure": self.pic.structure, "settings": settings, "parameters": self.pic.state_dict()}
+        members = len(self.pic.members) if isinstance(self.pic, Ensemble) else 0
+        parts = {"structure": self.pic.structure, "settings": settings, "members": members}
+        parts["parameters"] = self.pic.state_dict()
         return {"schema": self.schema, "points": self.points, "summary": self.summary} | parts
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         schema: Schema = state["schema"]
-        pic = PIC(state["structure"], schema.families, **state["settings"], generator=torch.Generator())
-        dtype = next(iter(state["parameters"].values())).dtype
-        pic.to(dtype).load_state_dict(state["parameters"])
+        with torch.device("meta"):
+            pics = [
+                PIC(state["structure"], schema.families, **state["settings"]) for _ in range(max(1, state["members"]))
+            ]
+            pic = Ensemble(pics) if state["members"] else pics[0]
+        pic.load_state_dict(state["parameters"], assign=True)
         self.schema, self.pic, self.points, self.summary = schema, pic, state["points"], state["summary"]
 
     def log_density_of_encoded(self, rows: Numbers) -> Numbers:

@@ -1,0 +1,93 @@
+"""Several models as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from picirc.errors import ArgumentError
+from picirc.pic import PIC
+from picirc.qpc.distribution import QPC
+from picirc.qpc.program import Parameters
+from picirc.quadrature import RandomRule, Rule
+from picirc.structure.trees import LatentTree
+
+_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "correlated")
+
+
+class Ensemble(PIC):
+    """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one PIC.
+
+    Every latent has the states of all members, those of one after those of the other. The root chooses a member, and
+    below it the states of different members never meet, because all other weights are block-diagonal. So every query
+    of a circuit is a query of the average, and just as exact. A circuit of M members is M times as large as one in its
+    inputs and M² times in its weights.
+
+    Args:
+        members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
+
+    Example:
+        >>> import picirc as pc
+        >>> members = [pc.PIC(pc.chain(3), inputs=pc.Bernoulli(), width=8) for _ in range(2)]
+        >>> both = Ensemble(members)(pc.midpoint(16))
+        >>> x = torch.tensor([[0.0, 1.0, 1.0]])
+        >>> mean = sum(member(pc.midpoint(16)).log_prob(x).exp() for member in members) / 2
+        >>> torch.allclose(both.log_prob(x).exp(), mean)
+        True
+    """
+
+    def __init__(self, members: Sequence[PIC]) -> None:
+        nn.Module.__init__(self)
+        if not members or not all(type(member) is PIC for member in members):
+            raise ArgumentError("members", "one PIC or more", [type(member).__name__ for member in members])
+        first = members[0]
+        if not isinstance(first.structure, LatentTree):
+            raise ArgumentError("members", "PICs on a latent tree", f"one on a {type(first.structure).__name__}")
+        for name in _ALIKE:
+            if any(getattr(member, name) != getattr(first, name) for member in members):
+                raise ArgumentError("members", f"PICs of the same {name}", "different ones")
+            setattr(self, name, getattr(first, name))
+        self.product, self.skeleton = first.product, first.skeleton
+        self.members = nn.ModuleList(members)
+
+    def member(self, number: int) -> PIC:
+        """One of the members."""
+        found = self.members[number]
+        assert isinstance(found, PIC)
+        return found
+
+    def forward(self, rule: Rule | RandomRule) -> QPC:
+        """Integrate all members with one rule."""
+        if isinstance(rule, RandomRule):
+            rule = rule.rule
+        parts: list[QPC] = [member(rule) for member in self.members]
+        placed, count = rule, len(parts)
+        states = count * len(rule)
+        every = list(zip(*(part.parameters.weights for part in parts), strict=True))
+        parameters = Parameters(
+            tuple(_joined_weights(weights) for weights in every),
+            (),
+            tuple(torch.cat(inputs, 1) for inputs in zip(*(part.parameters.inputs for part in parts), strict=True)),
+            tuple(torch.stack(c) for c in zip(*(part.parameters.correlations for part in parts), strict=True)),
+        )
+        grid = rule.on(-1.0, 1.0)
+        like = parameters.like
+        points, weights = (
+            torch.as_tensor(values, dtype=like.dtype, device=like.device).repeat(count)
+            for values in (grid.points, grid.weights / count)
+        )
+        return self.skeleton.qpc(states, parameters, points, weights, lambda: self(placed.refine()))
+
+
+def _joined_weights(weights: Sequence[Tensor]) -> Tensor:
+    """Sum weights ``(rows, 1, o, z)`` of all members: side by side at the root, where o is 1, else block-diagonal."""
+    rows, _, o, z = weights[0].shape
+    count = len(weights)
+    if o == 1:
+        return torch.cat(list(weights), 3) / count
+    joined = weights[0].new_zeros(rows, 1, count, o, count, z)
+    for number, own in enumerate(weights):
+        joined[:, :, number, :, number] = own
+    return joined.view(rows, 1, count * o, count * z)
