@@ -107,8 +107,9 @@ class PIC(nn.Module):
         fourier: Whether the nets begin with Fourier features.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
-        correlated: Whether the Gaussian variables that hang on one latent are correlated given its value: one matrix of
-            correlations for each latent, the same for all values. Otherwise they are independent given the latent.
+        correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its value:
+            one matrix of correlations (of at most 0.9999) for each latent, the same for all values. Otherwise they are
+            independent given the latent.
         generator: The source of the random initial parameters.
 
     Example:
@@ -140,6 +141,8 @@ class PIC(nn.Module):
             raise ArgumentError("width", "an even whole number, 2 or more", width)
         if not 0 < sigma < math.inf:
             raise ArgumentError("sigma", "a positive number", sigma)
+        if correlated and product == "tucker":
+            raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
         check_structure(structure)
         self.structure = structure
         self.product = product

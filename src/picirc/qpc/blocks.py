@@ -67,9 +67,16 @@ class Block:
         """Parameters of every column given all other observed ones, ``(m, states, batch, 2)``."""
         return torch.cat([part.given_others(x) for part in self._parts()], 1)
 
-    def covariance(self, x: Tensor) -> Tensor:
-        """The covariance of the missing columns in every state, ``(states, batch, m, m)``; zero for observed ones."""
-        return torch.cat([part.covariance(x) for part in self._parts()])
+    def covariance(self, x: Tensor, weights: Tensor) -> Tensor:
+        """The mean over the states of the covariance of the missing columns, zero for observed ones: ``(batch, m, m)``.
+
+        Args:
+            x: ``(m, batch)``.
+            weights: The probabilities of the states, ``(states, batch)``.
+        """
+        parts = self._parts()
+        shares = weights.chunk(len(parts))
+        return torch.stack([part.covariance(x, own) for part, own in zip(parts, shares, strict=True)]).sum(0)
 
     def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """``log p(observed, low ≤ X_i ≤ high)`` with at most one such i in a row, ``(states, batch)``."""
@@ -134,11 +141,10 @@ class _Normals:
         mean = torch.where(x.isnan().T.unsqueeze(2), patterns.regress(scores), alone)
         return self._params(mean, spread.sqrt()[patterns.which])
 
-    def covariance(self, x: Tensor) -> Tensor:
+    def covariance(self, x: Tensor, weights: Tensor) -> Tensor:
         patterns = _Patterns.of(x, self.matrix)
-        std = self.params[..., 1].T  # (states, m)
-        within = patterns.covariance()[patterns.which]
-        return std[:, None, :, None] * within * std[:, None, None, :]
+        std = self.params[..., 1]  # (m, states)
+        return torch.einsum("kb,ik,jk->bij", weights, std, std) * patterns.covariance()[patterns.which]
 
     def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         bounded = x.isnan() & ~(torch.isneginf(low) & torch.isposinf(high))  # (m, batch)

@@ -54,9 +54,8 @@ def _within_blocks(engine: Engine, parameters: Parameters, points: Points) -> Te
     for where, _, flows in engine.flows(points, parameters):
         for group in blocks:
             columns = engine.program.index(group.columns, total.device)
-            spread = engine.layer.block(group, parameters.detach()).covariance(points.values[columns, where])
-            found = torch.einsum("kb,kbij->bij", flows.rows[group.pool][int(group.rows[0])], spread)
-            total[where, columns.unsqueeze(1), columns] += found
+            block, flow = engine.layer.block(group, parameters.detach()), flows.rows[group.pool][int(group.rows[0])]
+            total[where, columns.unsqueeze(1), columns] += block.covariance(points.values[columns, where], flow)
     return total
 
 
