@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from picirc import __version__
+from picirc.ensemble import Ensemble
 from picirc.report import anomalies, calibration, missing, pairs, training, tree
 from picirc.report.markup import Markup, join, tag
 from picirc.report.material import Material
@@ -33,8 +34,7 @@ SECTIONS = (
     Section(
         "tree",
         "Dependencies",
-        "The tree that the model is built on. Each column has a continuous latent; columns depend on each other "
-        "along the lines.",
+        "The tree of the columns that tell most about each other in this table.",
         tree.section,
     ),
     Section(
@@ -94,10 +94,14 @@ def _section(section: Section, material: Material) -> Markup:
 
 
 def _subtitle(material: Material) -> str:
-    count = sum(p.numel() for p in material.model.pic.parameters())
+    model = material.model.pic
+    count = sum(p.numel() for p in model.parameters())
+    kind = "A probabilistic integral circuit"
+    if isinstance(model, Ensemble):
+        kind = f"The average of {len(model.members)} probabilistic integral circuits"
     return (
-        f"A probabilistic integral circuit with {count:,} parameters and {material.model.points} quadrature points, "
-        "and the table that it is compared with."
+        f"{kind} with {count:,} parameters and "
+        f"{material.model.points} quadrature points, and the table that it is compared with."
     )
 
 

@@ -99,11 +99,13 @@ def _facts(summary: Mapping[str, Any]) -> Markup:
     """What the summary says in numbers."""
     rows, density, seconds = (_part(summary, name) for name in ("rows", "log_density", "seconds"))
     training, settings = _part(summary, "training"), _part(summary, "settings")
+    members = _whole(settings.get("members"))
     lines = [
         ("rows learned from", _whole(rows.get("train"))),
         ("their mean log-density", _number(density.get("train"), 0.1)),
         ("rows held out", _whole(rows.get("valid"))),
         ("their mean log-density", _number(density.get("valid"), 0.1)),
+        ("models, the first is drawn", None if members == "1" else members),
         ("steps", _steps(training)),
         ("quadrature points", _whole(settings.get("points"))),
         ("width of the nets", _whole(settings.get("width"))),
