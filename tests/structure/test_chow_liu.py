@@ -133,3 +133,23 @@ def test_arguments_reach_the_mutual_information() -> None:
         for arguments in ({"bins": 1}, {"smoothing": -1}, {"chunk": 0}, {"columns": "?"}):
             with pytest.raises(ArgumentError, match=next(iter(arguments))):
                 function(X, **arguments)
+
+
+def test_groups_hang_together_on_the_strongest_pair():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 2000))
+    # 0 and 3 are alike, 1 and 4 are; 2 depends on 4 alone.
+    table = np.stack([a, b, b + 0.5 * rng.normal(size=2000), a, b], 1) + 0.1 * rng.normal(size=(2000, 5))
+    tree = hidden_chow_liu(table, groups=[(3, 0), (2,), (1, 4)])
+    assert tree.variables == ((0, 3), (2,), (1, 4))
+    assert {frozenset(edge) for edge in enumerate(tree.parents) if edge[1] >= 0} >= {frozenset((1, 2))}
+    single = hidden_chow_liu(table, groups=[(0, 1, 2, 3, 4)])
+    assert (single.parents, single.variables) == ((-1,), ((0, 1, 2, 3, 4),))
+    alone = hidden_chow_liu(table, groups=[(i,) for i in range(5)])
+    assert alone == hidden_chow_liu(table)
+
+
+@pytest.mark.parametrize("groups", [[(0, 1)], [(0, 1, 2, 2)], [(0, 1, 2), ()], [(0, 1), (2, 5)]])
+def test_groups_have_every_column_once(groups):
+    with pytest.raises(ArgumentError, match="groups"):
+        hidden_chow_liu(np.eye(3), groups=groups)
