@@ -75,14 +75,16 @@ def density_job(key: str, settings: Settings, extra: Extra | None = None) -> Job
 def model_jobs(settings: Settings, models: Mapping[str, Settings], extra: Extra | None = None) -> list[Job]:
     """A job for every combination of what the settings list.
 
-    They are ordered by seed, then by size, so that a short budget gives all models at the small sizes. Seeds after the
-    first are for the sizes in ``repeated`` only.
+    They are ordered by seed, then by size, so that a short budget gives all models at the small sizes. A size is a pair
+    ``[N, B]``. Seeds after the first are for the sizes in ``repeated`` only, and a model in ``only`` has its own sizes.
     """
-    sizes = product(*(settings[name] for name in ("seeds", "states", "batches", "data", "models")))
+    combinations = product(*(settings[name] for name in ("seeds", "sizes", "data", "models")))
     found = []
-    for seed, states, batch, data, name in sizes:
-        if seed != settings["seeds"][0] and states not in settings["repeated"]:
+    for seed, size, data, name in combinations:
+        again = seed != settings["seeds"][0]
+        if (again and size not in settings["repeated"]) or size not in settings.get("only", {}).get(name, [size]):
             continue
+        states, batch = size
         own = {"data": data, "model": name, "states": states, "batch": batch, "seed": seed}
         own |= {"steps": settings["steps"][str(states)]} | settings["common"] | models[name]
         found.append(density_job(f"{data}-{name}-N{states}-B{batch}-seed{seed}", own, extra))
@@ -138,12 +140,19 @@ def learned_tree(rows: Any, path: Path) -> pc.LatentTree:
 
 
 def build(structure: Structure, categories: int, settings: Settings) -> Model:
-    """A model that has not learned anything yet."""
+    """A model that has not learned anything yet.
+
+    The ``spread`` of a table's first random numbers, the logarithms of probabilities up to a constant, is 1 by default.
+    """
     generator = torch.Generator().manual_seed(settings["seed"])
     inputs = INPUTS[settings["inputs"]](categories)
     options = settings.get("options", {})
     if settings["kind"] == "hclt":
-        return pc.HCLT(structure, inputs, settings["states"], generator=generator, **options)
+        tables = pc.HCLT(structure, inputs, settings["states"], generator=generator, **options)
+        with torch.no_grad():
+            for table in tables.parameters():
+                table *= settings.get("spread", 1.0)
+        return tables
     return pc.PIC(structure, inputs, generator=generator, **options)
 
 

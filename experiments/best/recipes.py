@@ -2,73 +2,94 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-DATA = ("mnist", "fashion-mnist")
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a training, with a grid and a cosine of step sizes of its own.
+
+    Attributes:
+        states: The number of points, shifted at random in every step.
+        steps: The number of steps.
+        high: The step size at the start; it falls to a hundredth of that.
+    """
+
+    states: int
+    steps: int
+    high: float = 2e-2
 
 
 @dataclass(frozen=True)
 class Recipe:
     """How to make a model.
 
+    The nets of a PIC do not depend on the grid, so a training may begin with few points and end with many.
+
     Attributes:
         structure: ``"chow-liu"``, ``"quad-graph"`` or ``"quad-tree"``.
         components: The number of PICs in a mixture, each for a cluster of the images; a tree is learned for each.
-        states: The number of points of the training, shifted at random in every step.
-        finer: How many times more points are used to test.
+        start: The training of one PIC on all images, whose nets the components begin with; none for a random start.
+        stages: The training of each component.
+        points: The number of points of the test.
         width: Of the nets.
         sigma: The standard deviation of the Fourier frequencies.
         sharing: What integral units share.
         input_sharing: What input units share.
         decay: The part of the averaged weights that every step keeps; 0 for no average.
-        steps: Of the training of each component.
         batch: Rows of a batch.
-        high: The step size at the start.
-        low: The step size at the end.
         optimizer: ``"adam"`` or ``"adamw"``.
         weight_decay: Of the optimizer.
         validate_every: Steps between validations.
-        patience: Steps without improvement after which training stops.
+        patience: Steps without improvement after which a stage ends.
         seed: Of everything random.
     """
 
     structure: str = "chow-liu"
     components: int = 1
-    states: int = 64
-    finer: int = 2
+    start: tuple[Stage, ...] = ()
+    stages: tuple[Stage, ...] = (Stage(64, 900),)
+    points: int = 128
     width: int = 256
     sigma: float = 2.0
     sharing: str = "composite"
     input_sharing: str = "full"
     decay: float = 0.99
-    steps: int = 4000
-    batch: int = 256
-    high: float = 2e-2
-    low: float = 2e-4
+    batch: int = 128
     optimizer: str = "adam"
     weight_decay: float = 0.0
-    validate_every: int = 200
+    validate_every: int = 100
     patience: int = 1200
     seed: int = 0
 
+    @staticmethod
+    def read(settings: Mapping[str, Any]) -> Recipe:
+        """The recipe that ``asdict`` made settings of; whatever else they have is left out."""
+        own = {name: settings[name] for name in asdict(Recipe())}
+        stages = {name: tuple(Stage(**stage) for stage in own[name]) for name in ("start", "stages")}
+        return Recipe(**own | stages)
 
+
+SHORT = Recipe(components=4, start=(Stage(32, 800),), stages=(Stage(64, 250, 1e-2),))
+MIXTURE = Recipe(components=8, start=(Stage(32, 1500),), stages=(Stage(64, 700, 1e-2),))
+TREE = Recipe(stages=(Stage(32, 800),), points=64)
+QUAD = Recipe(structure="quad-graph", stages=(Stage(16, 300),), points=32)
+CLOTHES = replace(MIXTURE, components=6, start=(Stage(32, 1000),), stages=(Stage(64, 300, 1e-2),))
+
+# What is compared, by the names of the tests: each chooses among its recipes by validation, and tests that one.
 RECIPES = {
-    "tree": Recipe(),
-    "quad": Recipe(structure="quad-graph", states=32, steps=3000),
-    "mixture": Recipe(components=4, states=32, steps=2500),
+    "mnist": {"short-test": {"short": SHORT}, "test": {"tree": TREE, "quad": QUAD, "mixture": MIXTURE}},
+    "fashion-mnist": {"test": {"mixture": CLOTHES}},
 }
 
-QUICK = {
-    name: replace(
-        recipe,
-        components=min(2, recipe.components),
-        states=4,
-        width=8,
-        steps=6,
-        batch=32,
-        validate_every=3,
-        patience=6,
-        decay=0.5,
-    )
-    for name, recipe in RECIPES.items()
-}
+
+def quick(recipe: Recipe) -> Recipe:
+    """The same with little of everything."""
+    small = {
+        name: tuple(Stage(4 + number, 6, stage.high) for number, stage in enumerate(getattr(recipe, name)))
+        for name in ("start", "stages")
+    }
+    small |= {"components": min(2, recipe.components), "points": 8, "validate_every": 3, "patience": 6}
+    return replace(recipe, **small, width=8, batch=32, decay=0.5)
