@@ -34,7 +34,7 @@ def test_the_summary_comes_first(run, table, tmp_path):
         assert kind in line
         assert line.endswith(f" {count}")
     assert "émeu, large" in told
-    assert lines[len(COLUMNS)].startswith("step 3 of 3: ")
+    assert lines[len(COLUMNS)].startswith("step 3 of 12: ")  # four models
     assert printed.startswith("mean log density: training ")
     assert printed.endswith(f"saved {tmp_path / 'm'}\n")
 

@@ -240,7 +240,8 @@ def test_inspect_shows_the_columns(run, model):
     assert code == 0
     assert printed.splitlines()[0] == f"{ROWS} rows, {len(COLUMNS)} columns"
     assert "picirc fit" in printed
-    assert "with 8 states" in printed  # twice the points of the training
+    assert "Ensemble of 4 PICs" in printed
+    assert "with 32 states" in printed  # of four models, with twice the points of the training
 
 
 def test_models_of_data_and_of_tables_are_told_apart(run, model, table, tmp_path):
