@@ -23,23 +23,27 @@ _LEAST_VALUE_DOWN = {torch.float32: 2.0**-46, torch.float64: 2.0**-400}
 _LEAST_FLOW = {torch.float32: 2.0**-66, torch.float64: 2.0**-400}
 
 
-def scale_rows(rows: Tensor) -> Tensor:
+def scale_rows(rows: Tensor, out: Tensor | None = None) -> Tensor:
     """Turn log-values in place into ``exp(value − shift)`` with a shift for each row and data point, which is returned.
 
     A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
     difference from becoming NaN, and the values zero.
+
+    Args:
+        rows: ``(fold, states, batch)``.
+        out: Where the shifts go, ``(fold, 1, batch)``.
     """
-    shift = _maxima(rows).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
+    shift = _maxima(rows, out).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
     torch.threshold_(rows.sub_(shift), math.log(least(rows.dtype)) + 1e-3, -math.inf).exp_()
-    return shift  # (fold, 1, batch)
+    return shift
 
 
-def _maxima(rows: Tensor) -> Tensor:
+def _maxima(rows: Tensor, out: Tensor | None) -> Tensor:
     """The maximum over the states, ``(fold, 1, batch)``; of many states in two stages, which is faster."""
     fold, states, batch = rows.shape
     if states >= 64 and states % 8 == 0:
         rows = rows.view(fold, states // 8, 8, batch).amax(1)
-    return rows.amax(1, keepdim=True)
+    return torch.amax(rows, 1, keepdim=True, out=out)
 
 
 def least(dtype: torch.dtype) -> float:

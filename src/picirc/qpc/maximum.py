@@ -9,14 +9,14 @@ from picirc.qpc.program import Fill, Parameters, Program, Trace, rows_of
 from picirc.qpc.steps import MixStep, PassStep, SumStep
 
 # Elements of the largest temporary, chosen to stay in the processor's cache.
-_CHUNK_ELEMENTS = 2**20
+_CHUNK_ELEMENTS = 2**18
 
 
 def max_up(program: Program, fill: Fill, parameters: Parameters, batch: int) -> Trace:
     """Compute all rows with ``max`` for every sum; the rows keep their logarithms."""
     trace = program.fresh_trace(parameters.like, batch)
     fill(trace.rows)
-    for step in program.schedule.steps:
+    for step in program.steps(batch * parameters.like.element_size()):
         rows, scales = rows_of(trace.rows, step), rows_of(trace.scales, step)
         match step:
             case SumStep():
@@ -25,7 +25,7 @@ def max_up(program: Program, fill: Fill, parameters: Parameters, batch: int) -> 
                 program.send(step.sends, program.result_shape(step), results, scale, trace)
             case MixStep():
                 parts, part_scales = program.parts(step, trace)
-                weights = parameters.mixtures[step.block].log().unsqueeze(-1)
+                weights = parameters.mixtures[step.block][step.first : step.first + len(parts)].log().unsqueeze(-1)
                 rows.copy_((parts + weights + part_scales.to(parts.dtype).unsqueeze(2)).amax(1))
             case PassStep():
                 program.send(step.sends, program.shapes[step.pool], rows.clone(), scales.clone(), trace)
@@ -36,12 +36,18 @@ def _max_product(program: Program, step: SumStep, rows: Tensor, weights: Tensor)
     """``max_z (log W[g, o, z] + row[g, z, r])``, a few results at a time."""
     g, o, z, r = program.dims(step)
     fold, batch = step.stop - step.start, rows.shape[-1]
-    cells = rows.view(fold * g, z, r * batch)
-    logs = program.matrices(step, weights).log()  # (fold * g, edges * o, z)
+    cells = rows.view(fold * g, 1, z, r * batch)
+    logs = program.matrices(step, weights).log().unsqueeze(-1)  # (fold * g, edges * o, z, 1)
     results = cells.new_empty(fold * g, step.edges * o, r * batch)
-    size = max(1, _CHUNK_ELEMENTS // (fold * g * z * r * batch))
-    for start in range(0, step.edges * o, size):
-        part = slice(start, start + size)
-        scores = logs[:, part, :, None] + cells[:, None]
-        torch.amax(scores, 2, out=results[:, part])
+    # All results of some rows, or some results of one row, whose sums of logarithms all go through one buffer.
+    some = min(step.edges * o, max(1, _CHUNK_ELEMENTS // (z * r * batch)))
+    many = min(fold * g, max(1, _CHUNK_ELEMENTS // (some * z * r * batch)))
+    buffer = cells.new_empty(many, some, z, r * batch)
+    for first in range(0, fold * g, many):
+        here = slice(first, first + many)
+        for start in range(0, step.edges * o, some):
+            there = slice(start, start + some)
+            out = results[here, there]
+            scores = torch.add(logs[here, there], cells[here], out=buffer[: out.shape[0], : out.shape[1]])
+            torch.amax(scores, 2, out=out)
     return results.view(fold * step.edges, g * o * r, batch)

@@ -236,7 +236,7 @@ class Program:
         """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
         g, o, z, _ = self.dims(step)
         fold = step.stop - step.start
-        rows = weights[step.first : step.first + fold * step.edges]
+        rows = weights.narrow(0, step.first, fold * step.edges)
         return rows.reshape(fold * g, step.edges * o, z)
 
     def _sum_up(self, step: SumStep, trace: Trace, sums: Tensor | None, weights: Tensor, scratch: Tensor) -> None:
@@ -245,14 +245,13 @@ class Program:
         rows, scales = rows_of(trace.rows, step), rows_of(trace.scales, step)
         batch = rows.shape[-1]
         cells = rows.view(fold * g, z, r * batch)
-        shift = scale_rows(cells)
+        shift = scale_rows(cells, scales.unsqueeze(1) if self._simple else None)
         logs = _shaped(scratch, fold * g, edges * o, r * batch)
         sums = logs if sums is None else sums.view_as(logs)
         torch.bmm(self.matrices(step, weights), cells, out=sums)
         torch.log(sums, out=logs)
         results = logs.view(fold * edges, g * o * r, batch)
         if self._simple:
-            scales.copy_(shift.view(fold, batch))
             self.send(step.sends, self.result_shape(step), results, None, trace)
             return
         if g == r == 1:
@@ -386,8 +385,8 @@ class Program:
 
 def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
     """The rows of a step, a view."""
-    return pools[step.pool][step.start : step.stop]
+    return pools[step.pool].narrow(0, step.start, step.stop - step.start)
 
 
 def _shaped(buffer: Tensor, *shape: int) -> Tensor:
-    return buffer[: math.prod(shape)].view(shape)
+    return buffer.narrow(0, 0, math.prod(shape)).view(shape)

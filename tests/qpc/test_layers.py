@@ -1,0 +1,54 @@
+"""Single steps: scaling of rows over huge ranges, and products with maxima in pieces of every size."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import picirc as pc
+from cases import CASES, Case
+from picirc.qpc import maximum
+from picirc.qpc.layers import least, scale_rows
+
+
+@pytest.mark.parametrize("states", [5, 64, 72])  # maxima in one stage and in two
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("spread", [1.0, 1e3])  # with nothing below the smallest number that counts, and with much
+def test_scaled_rows_with_their_shifts_are_the_rows(states: int, dtype: torch.dtype, spread: float):
+    rng = torch.Generator().manual_seed(0)
+    rows = spread * torch.randn(4, states, 3, generator=rng, dtype=dtype)
+    rows[1, 0], rows[2, :, 1] = -math.inf, -math.inf  # an impossible state, and a row without a possible one
+    scaled, pool = rows.clone(), torch.full((6, 3), math.nan, dtype=dtype)
+    shift = scale_rows(scaled, pool[1:5].unsqueeze(1))
+    assert torch.equal(shift.squeeze(1), pool[1:5])  # written in place
+    assert pool[[0, 5]].isnan().all()
+    assert torch.equal(scale_rows(rows.clone()), shift)
+    exact = (rows.double() - shift.double()).exp()
+    assert not scaled[2, :, 1].any()
+    counts = exact > 1.01 * least(dtype)
+    torch.testing.assert_close(scaled[counts].double(), exact[counts], rtol=1e3 * torch.finfo(dtype).eps, atol=0)
+    assert not scaled[exact < 0.99 * least(dtype)].any()
+    assert (scaled[scaled > 0] >= torch.finfo(dtype).tiny).all()  # no denormal number
+
+
+@pytest.mark.parametrize("elements", [1, 40, 300])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_maxima_do_not_depend_on_the_pieces(case: Case, elements: int, monkeypatch: pytest.MonkeyPatch):
+    qpc = case.integrate({z: pc.gauss_legendre(3 + i % 2) for i, z in enumerate(case.circuit.latents)})
+    points = qpc._points(case.data())
+    parameters, engine = qpc.parameters.detach(), qpc.engine
+
+    def root() -> torch.Tensor:
+        trace = maximum.max_up(
+            engine.program, lambda rows: engine.layer.fill(rows, points, parameters.inputs), parameters, points.batch
+        )
+        return engine.program.root(trace)
+
+    whole = root()
+    monkeypatch.setattr(maximum, "_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr("picirc.qpc.program._CACHE_BYTES", elements)
+    engine.program._pieces.clear()
+    assert torch.equal(root(), whole)
+    engine.program._pieces.clear()
