@@ -42,7 +42,7 @@ def test_maxima_do_not_depend_on_the_pieces(case: Case, elements: int, monkeypat
 
     def root() -> torch.Tensor:
         trace = maximum.max_up(
-            engine.program, lambda rows: engine.layer.fill(rows, points, parameters.inputs), parameters, points.batch
+            engine.program, lambda rows: engine.layer.fill(rows, points, parameters), parameters, points.batch
         )
         return engine.program.root(trace)
 
