@@ -19,6 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import picirc as pc
 
 SHORT: dict[str, Any] = {"points": 4, "width": 4, "steps": 3}
+SINGLE = {"members": 1}  # one training instead of four, for speed
 ESTIMATORS = [pc.PICDensity, pc.PICImputer, pc.PICClassifier]
 
 
@@ -31,8 +32,8 @@ def penguins() -> Any:
     [
         pc.PICDensity(points=4, width=4, steps=3),
         pc.PICImputer(points=4, width=4, steps=3),
-        pc.PICImputer(how="mode", points=4, width=4, steps=3),
-        pc.PICClassifier(steps=30),
+        pc.PICImputer(how="mode", points=4, width=4, steps=3, settings=SINGLE),
+        pc.PICClassifier(steps=30, settings=SINGLE),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):
@@ -42,15 +43,21 @@ def test_the_contract_of_scikit_learn(estimator, check):
 def test_pipelines_and_searches():
     X, y = load_wine(return_X_y=True)
     X[::7, 3] = np.nan
-    search = GridSearchCV(pc.PICClassifier(**SHORT), {"points": [3, 4], "columns": [None, "student"]}, cv=2)
+    search = GridSearchCV(
+        pc.PICClassifier(**SHORT, settings=SINGLE), {"points": [3, 4], "columns": [None, "student"]}, cv=2
+    )
     search.fit(X, y)
     assert set(search.best_params_) == {"points", "columns"}
     assert search.best_estimator_.model_.schema.columns[0].kind in ("gaussian", "student")
-    density = GridSearchCV(pc.PICDensity(**SHORT), {"steps": [1, 30]}, cv=2).fit(X)
+    density = GridSearchCV(pc.PICDensity(**SHORT, settings=SINGLE), {"steps": [1, 30]}, cv=2).fit(X)
     assert density.best_params_ == {"steps": 30}
-    chain = make_pipeline(pc.PICImputer(**SHORT), StandardScaler(), pc.PICClassifier(points=8, width=16, steps=60))
+    chain = make_pipeline(
+        pc.PICImputer(**SHORT, settings=SINGLE),
+        StandardScaler(),
+        pc.PICClassifier(points=8, width=16, steps=60, settings=SINGLE),
+    )
     assert cross_val_score(chain, X, y, cv=2).min() > 0.8
-    assert cross_val_score(pc.PICDensity(**SHORT), X, cv=2).shape == (2,)
+    assert cross_val_score(pc.PICDensity(**SHORT, settings=SINGLE), X, cv=2).shape == (2,)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
