@@ -88,7 +88,7 @@ def paired_scatter(records: Sequence[Record], baselines: Sequence[str], path: Pa
     columns = len(baselines) if len(baselines) > 1 else len(data)
     rows = len(data) * len(baselines) // columns
     markers = dict(zip(states, SIZES, strict=False))
-    with canvas(path, rows, columns, 4 * columns + 0.4, 3.6 * rows + 0.7) as panels:
+    with canvas(path, rows, columns, 4 * columns + 0.4, 4 * rows + 0.7) as panels:
         for panel, (one, baseline) in zip(panels.flat, product(data, baselines), strict=True):
             own = [record for record in records if record["settings"]["data"] == one]
             ends = []

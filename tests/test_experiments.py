@@ -240,6 +240,25 @@ def test_a_mixture_is_the_sum_of_its_components(tmp_path):
         assert found.mean_log_prob(rows) == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_a_warm_start_copies_the_nets_of_namesakes():
+    options = {"width": 4, "input_sharing": "full"}
+    trees = [pc.LatentTree(parents, ((0,), (1,), (2,))) for parents in ((-1, 0, 1), (2, 0, -1))]
+    source, same = (
+        pc.PIC(trees[0], pc.Bernoulli(), generator=torch.Generator().manual_seed(seed), **options) for seed in (0, 1)
+    )
+    other = pc.PIC(trees[1], pc.Bernoulli(), generator=torch.Generator().manual_seed(2), **options)
+    begin_with = module("best.warm").begin_with
+    begin_with(same, source)
+    begin_with(other, source)
+    x = torch.tensor([[0.0, 1.0, 1.0]])
+    with torch.no_grad():
+        rule = pc.midpoint(5)
+        torch.testing.assert_close(same(rule).log_prob(x), source(rule).log_prob(x), rtol=0, atol=0)
+        # z1 hangs on z0 in both trees.
+        region = module("heatmaps.run").region
+        assert region(other, other(rule), "z1") == pytest.approx(region(source, source(rule), "z1"), rel=1e-5)
+
+
 def test_the_region_of_a_latent_is_its_conditional_distribution():
     heatmaps = module("heatmaps.run")
     tree = pc.LatentTree((-1, 0, 1), ((0,), (1,), (2,)))

@@ -19,17 +19,17 @@ STRUCTURES = {"chow-liu": "tree", "chain": "chain"}
 
 
 def jobs(quick: bool) -> list[Job]:
-    """Each model on each structure."""
+    """Each model on each structure, and the first of them once more with more steps."""
     settings = read_settings(__file__, quick)
-    names, structures = settings.pop("models"), settings.pop("structures")
+    names, structures, long = (settings.pop(name) for name in ("models", "structures", "long"))
     models = read_models(quick)
-    return [
-        density_job(
-            f"{name}-{structure}", settings | {"model": name, "structure": structure} | models[name], characters
-        )
-        for name in names
-        for structure in structures
-    ]
+
+    def job(name: str, structure: str, suffix: str = "", **changes: int) -> Job:
+        own = settings | {"model": name, "structure": structure} | models[name] | changes
+        return density_job(f"{name}-{structure}{suffix}", own, characters)
+
+    found = [job(name, structure) for name in names for structure in structures]
+    return [*found, job(names[0], structures[0], "-long", steps=long)]
 
 
 def characters(trained: Trained, figures: Figures, desk: Desk) -> Figures:
@@ -71,4 +71,4 @@ def rows(records: Sequence[Record]) -> list[list[str]]:
 
 def _label(record: Record) -> str:
     settings = record["settings"]
-    return f"{NAMES[settings['model']]}, {STRUCTURES[settings['structure']]}"
+    return f"{NAMES[settings['model']]}, {STRUCTURES[settings['structure']]}, {settings['steps']:,} steps"
