@@ -116,6 +116,8 @@ def test_it_is_saved_and_loaded(members, rows, tmp_path):
     ("others", "words"),
     [
         ([], "one PIC or more"),
+        (None, "one PIC or more"),
+        ([member(0), member(1).float()], "the same dtype"),
         ([member(0), pc.HCLT(TREE, FAMILIES, 2)], "one PIC or more"),
         ([member(0), member(1, correlated=False)], "the same correlated"),
         ([member(0), member(1, pc.LatentTree((-1, 0, 1), TREE.variables))], "the same structure"),
@@ -137,4 +139,5 @@ def test_the_model_of_a_small_table_is_an_average_and_can_be_copied():
     assert np.array_equal(again.log_density(table), model.log_density(table))
     single = pc.fit_table(table, steps=5, points=4, width=4, settings={"members": 1, "block": 1})
     assert not isinstance(single.pic, pc.Ensemble)
+    assert single.summary["log_density"]["train"] == pytest.approx(single.log_density(table).mean())
     assert single.pic.structure.n_latents == 3

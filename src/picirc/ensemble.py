@@ -23,7 +23,8 @@ class Ensemble(PIC):
     Every latent has the states of all members, those of one after those of the other. The root chooses a member, and
     below it the states of different members never meet, because all other weights are block-diagonal. So every query
     of a circuit is a query of the average, and just as exact. A circuit of M members is M times as large as one in its
-    inputs and M² times in its weights.
+    inputs and M² times in its weights. A latent means something else in every member: its posterior over all states is
+    right, its mean over the members says nothing.
 
     Args:
         members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
@@ -40,8 +41,8 @@ class Ensemble(PIC):
 
     def __init__(self, members: Sequence[PIC]) -> None:
         nn.Module.__init__(self)
-        if not members or not all(type(member) is PIC for member in members):
-            raise ArgumentError("members", "one PIC or more", [type(member).__name__ for member in members])
+        if not isinstance(members, Sequence) or not members or not all(type(member) is PIC for member in members):
+            raise ArgumentError("members", "one PIC or more, in a list", members)
         first = members[0]
         if not isinstance(first.structure, LatentTree):
             raise ArgumentError("members", "PICs on a latent tree", f"one on a {type(first.structure).__name__}")
@@ -49,6 +50,8 @@ class Ensemble(PIC):
             if any(getattr(member, name) != getattr(first, name) for member in members):
                 raise ArgumentError("members", f"PICs of the same {name}", "different ones")
             setattr(self, name, getattr(first, name))
+        if len({parameter.dtype for member in members for parameter in member.parameters()}) > 1:
+            raise ArgumentError("members", "PICs of the same dtype", "different ones", "use member.double() for all")
         self.product, self.skeleton = first.product, first.skeleton
         self.members = nn.ModuleList(members)
 

@@ -141,6 +141,8 @@ class PIC(nn.Module):
             raise ArgumentError("width", "an even whole number, 2 or more", width)
         if not 0 < sigma < math.inf:
             raise ArgumentError("sigma", "a positive number", sigma)
+        if not isinstance(correlated, bool):
+            raise ArgumentError("correlated", "True or False", correlated)
         if correlated and product == "tucker":
             raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
         check_structure(structure)

@@ -149,7 +149,7 @@ def test_groups_hang_together_on_the_strongest_pair():
     assert alone == hidden_chow_liu(table)
 
 
-@pytest.mark.parametrize("groups", [[(0, 1)], [(0, 1, 2, 2)], [(0, 1, 2), ()], [(0, 1), (2, 5)]])
+@pytest.mark.parametrize("groups", [[(0, 1)], [(0, 1, 2, 2)], [(0, 1, 2), ()], [(0, 1), (2, 5)], [0, 1, 2]])
 def test_groups_have_every_column_once(groups):
     with pytest.raises(ArgumentError, match="groups"):
         hidden_chow_liu(np.eye(3), groups=groups)

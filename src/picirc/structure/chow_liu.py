@@ -119,7 +119,10 @@ def hidden_chow_liu(
 def _members(groups: Sequence[Sequence[int]] | None, columns: int) -> tuple[tuple[int, ...], ...]:
     if groups is None:
         return tuple((column,) for column in range(columns))
+    expected = f"each of the columns 0 to {columns - 1} in one group"
+    if not all(isinstance(group, Sequence) for group in groups):
+        raise ArgumentError("groups", expected, groups, "write [(0, 1), (2,)] for example")
     members = tuple(tuple(sorted(group)) for group in groups)
     if sorted(column for group in members for column in group) != list(range(columns)) or () in members:
-        raise ArgumentError("groups", f"each of the columns 0 to {columns - 1} in one group", list(members))
+        raise ArgumentError("groups", expected, list(members))
     return members

@@ -97,7 +97,11 @@ def fit_table(
         "seed": int(seed),
         "settings": asdict(chosen),
         "training": _training(members[0][1]) | {"stopped": members[-1][1].stopped},
-        "log_density": {"train": _mean(model, rows), "valid": _mean_held_out(schema, rows, members, chosen)},
+        # Of several models each row was learned by some; of one only those that were kept.
+        "log_density": {
+            "train": _mean(model, rows if len(pics) > 1 else rows[kept]),
+            "valid": _mean_held_out(schema, rows, members, chosen),
+        },
         "seconds": {"structure": structured - started, "training": trained - structured},
     }
     return model
