@@ -21,3 +21,16 @@ settings.load_profile("picirc")
 def generator() -> torch.Generator:
     """A random generator that starts from the same seed in every test."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command in this process: its exit code and what it printed."""
+    from picirc.cli import main
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        code = main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call

@@ -25,18 +25,6 @@ DIGITS = ["--data", "digits", "--structure", "quad-tree", *SMALL]
 
 
 @pytest.fixture
-def run(capsys):
-    """Runs a command: its exit code and what it printed."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
-@pytest.fixture
 def table(tmp_path) -> Path:
     """A file with a number, a category, a truth value, a count and missing cells."""
     rng = np.random.default_rng(0)

@@ -9,18 +9,6 @@ from picirc.cli import main
 
 
 @pytest.fixture
-def run(capsys):
-    """Runs a command in this process: its exit code and what it printed."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        code = main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
-@pytest.fixture
 def table(tmp_path) -> Path:
     path = tmp_path / "table.csv"
     path.write_text(text(rows()), encoding="utf-8", newline="")
