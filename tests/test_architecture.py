@@ -26,8 +26,21 @@ SOURCE = Path(__file__).parent.parent / "src" / PACKAGE
 
 # A module may import from those before it and from inside its own package.
 ORDER = (
-    *("errors", "recycling", "structure", "symbolic", "quadrature", "functions", "inputs", "exact", "qpc", "compile"),
-    *("circuit", "pic", "ensemble", "learning", "data", "io", "tables", "estimators", "report", "cli", "__main__"),
+    *("errors", "recycling", "native", "structure", "symbolic", "quadrature", "functions", "inputs", "exact", "qpc"),
+    *(
+        "compile",
+        "circuit",
+        "pic",
+        "ensemble",
+        "learning",
+        "data",
+        "io",
+        "tables",
+        "estimators",
+        "report",
+        "cli",
+        "__main__",
+    ),
 )
 TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan")
 MOST_LINES_OF_A_FILE = 400

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from picirc.compile.plan import make_plan
+from picirc.compile.plan import Latent, make_plan
 from picirc.inputs import Family, Gaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.inputs import InputGroup, InputLayer
@@ -86,11 +87,7 @@ class Skeleton:
             weights: Its quadrature weights.
             refine: Makes the same circuit on a finer grid.
         """
-        latents = []
-        for place in self.plan.latents:
-            shape = [-1 if i == place.axis else 1 for i in range(len(place.order))]
-            grid = (None if t is None else t.view(shape) for t in (points, weights))
-            latents.append(LatentGrid(place.name, place.pool, place.row, place.axis, *grid))
+        latents = _SameGrids(self.plan.latents, points, weights)
         circuit = self.circuit
         engine = self.engine(states)
         return QPC(engine, parameters, circuit.variables, self.families, latents, circuit.properties, refine)
@@ -127,3 +124,24 @@ class Skeleton:
     def _engine(self, states: int) -> Engine:
         program = Program(self.plan.schedule, {_STATES: states})
         return Engine(program, InputLayer(self.groups, program))
+
+
+@dataclass(frozen=True)
+class _SameGrids:
+    """The grids of latents that all have the same points, made when somebody asks for them: circuits have thousands.
+
+    Attributes:
+        places: Where the latents are.
+        points: ``(states,)``; None when states have no values.
+        weights: The quadrature weights, likewise.
+    """
+
+    places: Sequence[Latent]
+    points: Tensor | None
+    weights: Tensor | None
+
+    def __iter__(self) -> Iterator[LatentGrid]:
+        for place in self.places:
+            shape = [-1 if i == place.axis else 1 for i in range(len(place.order))]
+            grid = (None if t is None else t.view(shape) for t in (self.points, self.weights))
+            yield LatentGrid(place.name, place.pool, place.row, place.axis, *grid)

@@ -39,9 +39,8 @@ class FiniteFamily(Family):
 
     def check(self, x: Tensor, variable: str | int) -> None:
         """Accept the integers 0 … C-1 and NaN."""
-        valid = (x >= 0) & (x < self.values)
-        if x.is_floating_point():
-            valid &= x == x.floor()
+        nearest = x.clamp(0, self.values - 1)
+        valid = x == (nearest.round_() if x.is_floating_point() else nearest)
         expected = f"integers from 0 to {self.values - 1} for {self!r}"
         require_support(x, valid, variable, expected, "recode the values, or give the variable another family")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -73,7 +74,7 @@ class QPC(Distribution):
         parameters: Parameters,
         variables: Sequence[str],
         families: Sequence[Family],
-        latents: Sequence[LatentGrid],
+        latents: Iterable[LatentGrid],
         properties: Properties,
         refine: Callable[[], QPC] | None = None,
     ) -> None:
@@ -81,11 +82,16 @@ class QPC(Distribution):
         self.parameters = parameters
         self.variables = tuple(variables)
         self.families = tuple(families)
-        self.grids = tuple(latents)
+        self._latents = latents
         self.properties = properties
         self._refine = refine
         self._refined: QPC | None = None
         super().__init__(event_shape=torch.Size([len(self.variables)]), validate_args=False)
+
+    @cached_property
+    def grids(self) -> tuple[LatentGrid, ...]:
+        """The grids of the continuous latents."""
+        return tuple(self._latents)
 
     @property
     def support(self) -> constraints.Constraint:

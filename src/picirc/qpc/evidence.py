@@ -11,6 +11,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError
 from picirc.inputs import Family, group_columns
 from picirc.inputs.finite import count_values
+from picirc.native import kernels_for
 from picirc.qpc.blocks import Block
 
 # Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
@@ -50,8 +51,7 @@ class Points:
             alone = params.transpose(1, 2).expand(-1, x.shape[1], -1, -1).flatten(0, 1)  # (fold * batch, states, P)
             out.copy_(family.log_prob(alone, x.reshape(-1, 1)).view(*x.shape, -1).mT)
         elif table is not None:
-            codes = x.long().unsqueeze(1).expand(-1, table.shape[1], -1)
-            torch.gather(table.expand(len(columns), -1, -1), 2, codes, out=out)
+            look_up(table, x, out)
         else:
             for part in chunks(out):
                 out[part] = family.log_prob(_fold(params, part), x[part])
@@ -228,6 +228,15 @@ class Tilted:
 Evidence = Points | Intervals | Modes | Tilted
 
 
+def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
+    """``out[f, s, b] = table[f, s, x[f, b]]``; tables are ``(fold or 1, states, values)``."""
+    if native := kernels_for(table, out):
+        native.look_up(table, x.int(), out)
+        return
+    codes = x.long().unsqueeze(1).expand(-1, table.shape[1], -1)
+    torch.gather(table.expand(len(x), -1, -1), 2, codes, out=out)
+
+
 def chunks(values: Tensor) -> list[slice]:
     """Slices of the first axis that hold a moderate number of elements each."""
     fold, elements = values.shape[0], max(1, values.numel())
@@ -318,8 +327,9 @@ def as_points(
 def check_values(values: Tensor, families: Sequence[Family], names: Sequence[str]) -> None:
     """Check values ``(variables, batch)`` against their families, all of one family at once."""
     for family, columns in group_columns(families):
+        own = values if len(columns) == len(values) else values[columns]
         try:
-            family.check(values[columns].flatten(), names[columns[0]])
+            family.check(own.flatten(), names[columns[0]])
         except ArgumentError:
             for column in columns:  # which one it was
                 family.check(values[column], names[column])

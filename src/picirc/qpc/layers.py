@@ -11,6 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from picirc.native import kernels_for
+
 # Scaled rows reach up to exp(headroom), so that a usual sum over some dozens of states is about one and its logarithm
 # loses no digits.
 _HEADROOM = 8.0
@@ -33,8 +35,13 @@ def scale_rows(rows: Tensor, out: Tensor | None = None) -> Tensor:
         rows: ``(fold, states, batch)``.
         out: Where the shifts go, ``(fold, 1, batch)``.
     """
+    lowest = math.log(least(rows.dtype)) + 1e-3
+    if native := kernels_for(rows):
+        shift = rows.new_empty(len(rows), 1, rows.shape[2]) if out is None else out
+        native.scale_rows(rows, shift, _HEADROOM, lowest)
+        return shift
     shift = _maxima(rows, out).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
-    torch.threshold_(rows.sub_(shift), math.log(least(rows.dtype)) + 1e-3, -math.inf).exp_()
+    torch.threshold_(rows.sub_(shift), lowest, -math.inf).exp_()
     return shift
 
 
@@ -66,8 +73,7 @@ def flushed(values: Tensor) -> Tensor:
 def contract_down(
     weights: Tensor,
     rows: Tensor,
-    sums: Tensor,
-    flow: Tensor,
+    quotients: Tensor,
     scratch: Tensor,
     gradient: Tensor | None,
     smallest: float,
@@ -75,23 +81,24 @@ def contract_down(
     """Reverse of ``sums = weights @ rows``: turn rows into their flows in place.
 
     The flow of ``log(sums)`` divided by the sums goes back through the product; the flow of a row's log-value is its
-    value times what arrives. Where a sum is zero its flow is zero too, and the quotient is set to zero.
+    value times what arrives.
 
     Args:
         weights: ``(fold, o, z)``.
         rows: ``(fold, z, batch)``, scaled values; overwritten with flows.
-        sums: ``(fold, o, batch)``.
-        flow: ``(fold, o, batch)``, the flow of the log-sums; overwritten.
+        quotients: ``(fold, o, batch)``, the flow of the log-sums divided by the sums.
         scratch: ``(fold, z, batch)``.
         gradient: ``(fold, o, z)``, where the derivative with respect to the weights is written.
         smallest: The smallest flow that counts.
     """
-    flow.div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
     if gradient is not None:
         torch.hardshrink(rows, _LEAST_VALUE_DOWN.get(rows.dtype, 0.0), out=rows)
-        torch.bmm(flow, rows.transpose(1, 2), out=gradient)
-    torch.bmm(weights.transpose(1, 2), flow, out=scratch)
-    torch.hardshrink(rows.mul_(scratch), smallest, out=rows)
+        torch.bmm(quotients, rows.transpose(1, 2), out=gradient)
+    torch.bmm(weights.transpose(1, 2), quotients, out=scratch)
+    if native := kernels_for(rows):
+        native.multiply_flows(rows, scratch, smallest)
+    else:
+        torch.hardshrink(rows.mul_(scratch), smallest, out=rows)
 
 
 def mix_up(parts: Tensor, scales: Tensor, weights: Tensor, out: Tensor) -> Tensor:

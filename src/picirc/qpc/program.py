@@ -18,13 +18,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from picirc.native import MOST_PARTS, Kernels, kernels_for
 from picirc.qpc.layers import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.qpc.steps import Kinds, MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
 from picirc.qpc.workspace import Lease, Workspace
 from picirc.recycling import recycled
 
-# About a second-level cache: a step works on its rows, its results and their logarithms.
-_CACHE_BYTES = 2**21
+# About the second-level caches of two cores: a step works on its rows and its results.
+_CACHE_BYTES = 2**22
 
 Fill = Callable[[list[Tensor]], None]
 
@@ -249,6 +250,13 @@ class Program:
         logs = _shaped(scratch, fold * g, edges * o, r * batch)
         sums = logs if sums is None else sums.view_as(logs)
         torch.bmm(self.matrices(step, weights), cells, out=sums)
+        if native := self._kernels(step, sums):
+            for send in step.sends:
+                rows, sources = self._indices_of(send, sums.device)
+                native.add_logs(trace.rows[send.pool], rows, sources, sums)
+                if not self._simple:
+                    native.add_scales(trace.scales[send.pool], rows, sources, scales, shift, edges)
+            return
         torch.log(sums, out=logs)
         results = logs.view(fold * edges, g * o * r, batch)
         if self._simple:
@@ -262,6 +270,11 @@ class Program:
         if edges > 1:
             scales = scales.repeat_interleave(edges, 0)
         self.send(step.sends, self.result_shape(step), results, scales, trace)
+
+    def _kernels(self, step: SumStep, sums: Tensor) -> Kernels | None:
+        """Compiled loops, for a step whose results go to rows of the same shape, scaled as a whole."""
+        whole = not (step.shared or step.passed) and all(send.axes is None for send in step.sends)
+        return kernels_for(sums) if whole else None
 
     def _sum_down(
         self,
@@ -278,11 +291,16 @@ class Program:
         rows = rows_of(trace.rows, step)
         batch = rows.shape[-1]
         flow = _shaped(scratch[0], fold * edges, g * o * r, batch)
-        self._collect(step.sends, self.result_shape(step), trace.rows, flow)
+        native = self._kernels(step, flow)
+        if native and len(step.sends) == 1 and step.sends[0].sources is None:
+            (send,) = step.sends
+            native.collect_quotients(flow, trace.rows[send.pool], self.index(send.rows, flow.device), sums)
+        else:
+            self._collect(step.sends, self.result_shape(step), trace.rows, flow)
+            flow.view(-1).div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
         contract_down(
             self.matrices(step, weights),
             rows.view(fold * g, z, r * batch),
-            sums.view(fold * g, edges * o, r * batch),
             flow.view(fold * g, edges * o, r * batch),
             _shaped(scratch[1], fold * g, z, r * batch),
             None if gradient is None else self.matrices(step, gradient),
@@ -290,9 +308,15 @@ class Program:
         )
 
     def _mix_up(self, step: MixStep, trace: Trace, weights: Tensor, scratch: Tensor) -> None:
+        fold, arity = step.sources.shape
+        weights = weights[step.first : step.first + fold]
+        out, out_scales = rows_of(trace.rows, step), rows_of(trace.scales, step)
+        if arity <= MOST_PARTS and (native := kernels_for(out, weights)):
+            rows, scales, sources = trace.rows[step.pool], trace.scales[step.pool], self.index(step.sources, out.device)
+            native.mix_up(out, out_scales, rows, scales, sources, weights)
+            return
         parts, scales = self.parts(step, trace, scratch)
-        weights = weights[step.first : step.first + len(parts)]
-        rows_of(trace.scales, step).copy_(mix_up(parts, scales, weights, rows_of(trace.rows, step)))
+        out_scales.copy_(mix_up(parts, scales, weights, out))
 
     def _mix_down(self, step: MixStep, trace: Trace, weights: Tensor, gradient: Tensor | None, scratch: Tensor) -> None:
         parts, scales = self.parts(step, trace, scratch)
@@ -317,10 +341,8 @@ class Program:
     ) -> None:
         """Multiply results into the rows that use them, which means adding logarithms; and scales, if they travel."""
         for send in sends:
-            rows = self.index(send.rows, results.device)
-            chosen = results
-            if send.sources is not None:
-                chosen = results[self.index(send.sources, results.device)]
+            rows, sources = self._indices_of(send, results.device)
+            chosen = results if sources is None else results[sources]
             target = trace.rows[send.pool]
             if send.axes is None:
                 target.index_add_(0, rows, chosen)
@@ -329,8 +351,11 @@ class Program:
                 viewed = target.unflatten(1, into or (1,))
                 viewed.index_add_(0, rows, spread(chosen, send.axes, shape, into).reshape(-1, *viewed.shape[1:]))
             if scales is not None:
-                scale = scales if send.sources is None else scales[self.index(send.sources, results.device)]
-                trace.scales[send.pool].index_add_(0, rows, scale)
+                trace.scales[send.pool].index_add_(0, rows, scales if sources is None else scales[sources])
+
+    def _indices_of(self, send: Send, device: torch.device) -> tuple[Tensor, Tensor | None]:
+        """The rows that results go to, and the results that do, unless all of them do."""
+        return self.index(send.rows, device), None if send.sources is None else self.index(send.sources, device)
 
     def _collect(self, sends: Sequence[Send], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
         """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""

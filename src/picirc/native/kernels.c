@@ -1,0 +1,348 @@
+/* The inner loops of the tensor program for single precision, each one pass over memory that is still in the cache.
+
+   What they compute is defined by the functions of the same names in qpc/layers.py and qpc/evidence.py, which do the
+   same with PyTorch. Arrays are contiguous, batches last. */
+
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#define BLOCK 64      /* columns of a batch that are scaled at a time: 128 states of them fit the first-level cache */
+#define ARITY 16      /* parts of a mixture, at most */
+#define LEAST -87.3f  /* exponents below this one are those of zero */
+#define LANES 16      /* of a vector */
+#define SMALL 16384   /* elements that are not worth waking up other threads for */
+
+/* ---- threads: those that PyTorch has, because two pools would get into each other's way ---- */
+
+typedef void (*Fork)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
+typedef void (*Loop)(const void *task, int64_t begin, int64_t end);
+
+typedef struct {
+    Loop loop;
+    const void *task;
+    int64_t items;
+    int threads;
+    atomic_int arrived;
+} Team;
+
+static Fork fork_team = 0;
+
+void picirc_use_threads(void *fork) { fork_team = (Fork)fork; }
+
+static void work(void *data) {
+    Team *team = data;
+    int64_t number = atomic_fetch_add(&team->arrived, 1);
+    for (; number < team->threads; number = atomic_fetch_add(&team->arrived, 1))
+        team->loop(team->task, team->items * number / team->threads, team->items * (number + 1) / team->threads);
+}
+
+static void run(Loop loop, const void *task, int64_t items, int64_t elements, int threads) {
+    if (!fork_team || threads < 2 || elements < SMALL) {
+        loop(task, 0, items);
+        return;
+    }
+    Team team = {loop, task, items, threads, 0};
+    fork_team(work, &team, (unsigned)threads, 0);
+}
+
+/* ---- exponential and logarithm: polynomials of least relative error, made for compilers to vectorise ---- */
+
+static inline float from_bits(int32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline int32_t to_bits(float value) {
+    int32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+/* e^x for −87.3 < x < 88.7; NaN stays NaN. */
+static inline float exponential(float x) {
+    float whole = rintf(x * 0x1.715476p0f);
+    float r = fmaf(whole, -0x1.62e4p-1f, x);
+    r = fmaf(whole, 0x1.7f7d1cp-20f * -1.0f, r);
+    float p = fmaf(r, 0x1.6a2454p-10f, 0x1.1239d4p-7f);
+    p = fmaf(p, r, 0x1.5558f2p-5f);
+    p = fmaf(p, r, 0x1.555492p-3f);
+    p = fmaf(p, r, 0x1.fffffcp-2f);
+    float value = fmaf(p * r, r, r) + 1.0f;
+    return value * from_bits(((int32_t)whole + 127) * (1 << 23));
+}
+
+/* log x of a normal number. */
+static inline float logarithm(float x) {
+    int32_t bits = to_bits(x);
+    int32_t exponent = (bits - 0x3f3504f3) >> 23; /* so that the mantissa is between √½ and √2 */
+    float f = from_bits(bits - exponent * (1 << 23)) - 1.0f;
+    float power = (float)exponent;
+    float square = f * f;
+    float low = fmaf(f, -0x1.000006p-2f, 0x1.555547p-2f);
+    float middle = fmaf(f, -0x1.555c4dp-3f, 0x1.99a4b5p-3f);
+    float high = fmaf(f, -0x1.fc221cp-4f, 0x1.233765p-3f);
+    float highest = fmaf(square, 0x1.1456a9p-4f, fmaf(f, -0x1.de3bb9p-4f, 0x1.e6f0aep-4f));
+    float p = fmaf(fmaf(fmaf(highest, square, high), square, middle), square, low);
+    float value = fmaf(p * f, square, power * -0x1.bd0106p-13f);
+    value = fmaf(square, -0.5f, value) + f;
+    return fmaf(power, 0x1.63p-1f, value);
+}
+
+static inline int is_normal(float x) { return x >= FLT_MIN && x <= FLT_MAX; }
+
+/* A few numbers at a time: zeros and the like, which take longer, are rare. */
+static inline void add_logs(float *restrict target, const float *restrict sums, int64_t count) {
+    int normal = 1;
+    for (int64_t j = 0; j < count; j++) normal &= is_normal(sums[j]);
+    if (normal)
+        for (int64_t j = 0; j < count; j++) target[j] += logarithm(sums[j]);
+    else
+        for (int64_t j = 0; j < count; j++) target[j] += logf(sums[j]);
+}
+
+/* The maximum, which is NaN if one of both is: no NaN shall be lost. */
+static inline float larger(float x, float y) { return x <= y ? y : y == y ? x : y; }
+
+/* ---- scale_rows ---- */
+
+typedef struct {
+    float *rows, *shift;
+    int64_t states, batch, blocks, beside;
+    float headroom, least;
+} Scale;
+
+static void scale_loop(const void *task, int64_t begin, int64_t end) {
+    const Scale t = *(const Scale *)task;
+    int64_t length = t.batch * t.beside, count = t.states / t.beside;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t fold = item / t.blocks, first = (item % t.blocks) * BLOCK;
+        int64_t width = length - first < BLOCK ? length - first : BLOCK;
+        float *rows = t.rows + fold * t.states * t.batch + first;
+        float *shift = t.shift + fold * t.batch + first;
+        float top[BLOCK];
+        for (int64_t b = 0; b < width; b++) top[b] = -FLT_MAX;
+        for (int64_t s = 0; s < count; s++) {
+            const float *row = rows + s * length;
+            for (int64_t b = 0; b < width; b++) top[b] = larger(row[b], top[b]);
+        }
+        if (t.beside > 1) {
+            for (int64_t b = t.batch; b < width; b++) {
+                top[b] = larger(top[b - t.batch], top[b]);
+            }
+            for (int64_t b = 0; b < width - t.batch; b++) top[b] = top[width - t.batch + b % t.batch];
+        }
+        for (int64_t b = 0; b < width; b++) top[b] -= t.headroom;
+        memcpy(shift, top, (size_t)(t.beside > 1 ? t.batch : width) * sizeof *shift);
+        for (int64_t s = 0; s < count; s++) {
+            float *row = rows + s * length;
+            for (int64_t b = 0; b < width; b++) {
+                float value = row[b] - top[b];
+                row[b] = value < t.least ? 0.0f : exponential(value);
+            }
+        }
+    }
+}
+
+/* In a small batch several states stand side by side in a vector. */
+static int64_t states_beside(int64_t states, int64_t batch) {
+    int64_t beside = 1;
+    while (states % (2 * beside) == 0 && 2 * beside * batch <= LANES) beside *= 2;
+    return beside;
+}
+
+void picirc_scale_rows(float *rows, float *shift, int64_t fold, int64_t states, int64_t batch, float headroom,
+                       float least, int threads) {
+    int64_t beside = states_beside(states, batch), blocks = (batch * beside + BLOCK - 1) / BLOCK;
+    Scale task = {rows, shift, states, batch, blocks, beside, headroom, least};
+    run(scale_loop, &task, fold * blocks, fold * states * batch, threads);
+}
+
+/* ---- add_logs ---- */
+
+typedef struct {
+    float *target;
+    const int64_t *rows, *sources;
+    const float *sums;
+    int64_t count, size;
+} AddLogs;
+
+/* Slices of all rows, not rows: several results may go to one row. */
+static void add_logs_loop(const void *task, int64_t begin, int64_t end) {
+    const AddLogs t = *(const AddLogs *)task;
+    for (int64_t i = 0; i < t.count; i++) {
+        float *target = t.target + t.rows[i] * t.size;
+        const float *sums = t.sums + (t.sources ? t.sources[i] : i) * t.size;
+        for (int64_t first = begin; first < end; first += BLOCK)
+            add_logs(target + first, sums + first, end - first < BLOCK ? end - first : BLOCK);
+    }
+}
+
+void picirc_add_logs(float *target, const int64_t *rows, const int64_t *sources, const float *sums, int64_t count,
+                     int64_t size, int threads) {
+    AddLogs task = {target, rows, sources, sums, count, size};
+    run(add_logs_loop, &task, size, count * size, threads);
+}
+
+/* ---- add_scales ---- */
+
+typedef struct {
+    double *target;
+    const int64_t *rows, *sources;
+    const double *scales;
+    const float *shift;
+    int64_t count, edges, batch;
+} AddScales;
+
+static void add_scales_loop(const void *task, int64_t begin, int64_t end) {
+    const AddScales t = *(const AddScales *)task;
+    for (int64_t i = 0; i < t.count; i++) {
+        int64_t source = (t.sources ? t.sources[i] : i) / t.edges * t.batch;
+        double *target = t.target + t.rows[i] * t.batch;
+        for (int64_t b = begin; b < end; b++) target[b] += t.scales[source + b] + t.shift[source + b];
+    }
+}
+
+void picirc_add_scales(double *target, const int64_t *rows, const int64_t *sources, const double *scales,
+                       const float *shift, int64_t count, int64_t edges, int64_t batch, int threads) {
+    AddScales task = {target, rows, sources, scales, shift, count, edges, batch};
+    run(add_scales_loop, &task, batch, count * batch, threads);
+}
+
+/* ---- mix_up ---- */
+
+typedef struct {
+    float *out;
+    double *out_scales;
+    const float *rows;
+    const double *scales;
+    const int64_t *sources;
+    const float *weights;
+    int64_t arity, states, batch, blocks, stride;
+} Mix;
+
+/* How much larger the parts' scales are than that of the mixture, which is the largest of them. */
+static void align(const Mix *t, const int64_t *sources, int64_t first, int64_t width, float (*above)[BLOCK],
+                  double *scale) {
+    for (int64_t b = 0; b < width; b++) scale[b] = -FLT_MAX;
+    for (int64_t a = 0; a < t->arity; a++) {
+        const double *own = t->scales + sources[a] * t->batch + first;
+        for (int64_t b = 0; b < width; b++) scale[b] = own[b] > scale[b] ? own[b] : scale[b];
+    }
+    for (int64_t a = 0; a < t->arity; a++) {
+        const double *own = t->scales + sources[a] * t->batch + first;
+        for (int64_t b = 0; b < width; b++) above[a][b] = (float)(own[b] - scale[b]);
+    }
+}
+
+static void mix_loop(const void *task, int64_t begin, int64_t end) {
+    const Mix t = *(const Mix *)task;
+    float above[ARITY][BLOCK], top[BLOCK], sum[BLOCK];
+    for (int64_t item = begin; item < end; item++) {
+        int64_t fold = item / t.blocks, first = (item % t.blocks) * BLOCK;
+        int64_t width = t.batch - first < BLOCK ? t.batch - first : BLOCK;
+        const int64_t *sources = t.sources + fold * t.arity;
+        align(&t, sources, first, width, above, t.out_scales + fold * t.batch + first);
+        for (int64_t s = 0; s < t.states; s++) {
+            for (int64_t b = 0; b < width; b++) top[b] = -FLT_MAX, sum[b] = 0.0f;
+            for (int64_t a = 0; a < t.arity; a++) {
+                const float *part = t.rows + (sources[a] * t.states + s) * t.batch + first;
+                for (int64_t b = 0; b < width; b++) top[b] = larger(part[b] + above[a][b], top[b]);
+            }
+            for (int64_t a = 0; a < t.arity; a++) {
+                const float *part = t.rows + (sources[a] * t.states + s) * t.batch + first;
+                float weight = t.weights[(fold * t.arity + a) * t.stride + (t.stride > 1 ? s : 0)];
+                for (int64_t b = 0; b < width; b++) {
+                    float value = part[b] + above[a][b] - top[b];
+                    sum[b] += weight * (value < LEAST ? 0.0f : exponential(value));
+                }
+            }
+            float *out = t.out + (fold * t.states + s) * t.batch + first;
+            memcpy(out, top, (size_t)width * sizeof *out);
+            add_logs(out, sum, width);
+        }
+    }
+}
+
+void picirc_mix_up(float *out, double *out_scales, const float *rows, const double *scales, const int64_t *sources,
+                   const float *weights, int64_t fold, int64_t arity, int64_t states, int64_t batch, int64_t stride,
+                   int threads) {
+    int64_t blocks = (batch + BLOCK - 1) / BLOCK;
+    Mix task = {out, out_scales, rows, scales, sources, weights, arity, states, batch, blocks, stride};
+    run(mix_loop, &task, fold * blocks, fold * arity * states * batch, threads);
+}
+
+/* ---- look_up ---- */
+
+typedef struct {
+    const float *table;
+    const int32_t *codes;
+    float *out;
+    int64_t states, values, batch, stride;
+} LookUp;
+
+static void look_up_loop(const void *task, int64_t begin, int64_t end) {
+    const LookUp t = *(const LookUp *)task;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t fold = item / t.states, state = item % t.states;
+        const float *table = t.table + fold * t.stride + state * t.values;
+        const int32_t *codes = t.codes + fold * t.batch;
+        float *out = t.out + item * t.batch;
+        for (int64_t b = 0; b < t.batch; b++) out[b] = table[codes[b]];
+    }
+}
+
+void picirc_look_up(const float *table, const int32_t *codes, float *out, int64_t fold, int64_t states, int64_t values,
+                    int64_t batch, int shared, int threads) {
+    LookUp task = {table, codes, out, states, values, batch, shared ? 0 : states * values};
+    run(look_up_loop, &task, fold * states, fold * states * batch, threads);
+}
+
+/* ---- collect_quotients ---- */
+
+typedef struct {
+    float *out;
+    const float *flows;
+    const int64_t *rows;
+    const float *sums;
+    int64_t size;
+} Quotients;
+
+static void quotients_loop(const void *task, int64_t begin, int64_t end) {
+    const Quotients t = *(const Quotients *)task;
+    for (int64_t i = begin; i < end; i++) {
+        const float *flows = t.flows + t.rows[i] * t.size, *sums = t.sums + i * t.size;
+        float *out = t.out + i * t.size;
+        for (int64_t j = 0; j < t.size; j++) out[j] = flows[j] / (sums[j] < FLT_MIN ? FLT_MIN : sums[j]);
+    }
+}
+
+void picirc_collect_quotients(float *out, const float *flows, const int64_t *rows, const float *sums, int64_t count,
+                              int64_t size, int threads) {
+    Quotients task = {out, flows, rows, sums, size};
+    run(quotients_loop, &task, count, count * size, threads);
+}
+
+/* ---- multiply_flows ---- */
+
+typedef struct {
+    float *rows;
+    const float *arriving;
+    float smallest;
+} Multiply;
+
+static void multiply_loop(const void *task, int64_t begin, int64_t end) {
+    const Multiply t = *(const Multiply *)task;
+    for (int64_t i = begin; i < end; i++) {
+        float flow = t.rows[i] * t.arriving[i];
+        t.rows[i] = fabsf(flow) <= t.smallest ? 0.0f : flow;
+    }
+}
+
+void picirc_multiply_flows(float *rows, const float *arriving, int64_t elements, float smallest, int threads) {
+    Multiply task = {rows, arriving, smallest};
+    run(multiply_loop, &task, elements, elements, threads);
+}
