@@ -346,3 +346,44 @@ void picirc_multiply_flows(float *rows, const float *arriving, int64_t elements,
     Multiply task = {rows, arriving, smallest};
     run(multiply_loop, &task, elements, elements, threads);
 }
+
+/* ---- max_product ---- */
+
+typedef struct {
+    float *out;
+    const float *weights, *rows;
+    int64_t results, states, batch, blocks;
+} MaxProduct;
+
+/* A few results of some columns at a time, which stay in registers when the width is a constant. */
+static inline __attribute__((always_inline)) void max_tile(const MaxProduct *t, float *out, const float *weights,
+                                                           const float *rows, int64_t width) {
+    float top[BLOCK];
+    for (int64_t b = 0; b < width; b++) top[b] = -INFINITY;
+    for (int64_t z = 0; z < t->states; z++)
+        for (int64_t b = 0; b < width; b++) top[b] = larger(rows[z * t->batch + b] + weights[z], top[b]);
+    memcpy(out, top, (size_t)width * sizeof *out);
+}
+
+static void max_loop(const void *task, int64_t begin, int64_t end) {
+    const MaxProduct t = *(const MaxProduct *)task;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t fold = item / t.blocks, first = (item % t.blocks) * BLOCK;
+        const float *rows = t.rows + fold * t.states * t.batch + first;
+        for (int64_t o = fold * t.results; o < (fold + 1) * t.results; o++) {
+            float *out = t.out + o * t.batch + first;
+            const float *weights = t.weights + o * t.states;
+            if (t.batch - first < BLOCK)
+                max_tile(&t, out, weights, rows, t.batch - first);
+            else
+                max_tile(&t, out, weights, rows, BLOCK);
+        }
+    }
+}
+
+void picirc_max_product(float *out, const float *weights, const float *rows, int64_t fold, int64_t results,
+                        int64_t states, int64_t batch, int threads) {
+    int64_t blocks = (batch + BLOCK - 1) / BLOCK;
+    MaxProduct task = {out, weights, rows, results, states, batch, blocks};
+    run(max_loop, &task, fold * blocks, fold * results * states * batch, threads);
+}

@@ -18,6 +18,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "add_logs": [_ARRAY] * 4 + [_SIZE] * 2,
     "add_scales": [_ARRAY] * 5 + [_SIZE] * 3,
     "mix_up": [_ARRAY] * 6 + [_SIZE] * 5,
+    "max_product": [_ARRAY] * 3 + [_SIZE] * 4,
     "collect_quotients": [_ARRAY] * 4 + [_SIZE] * 2,
     "multiply_flows": [_ARRAY] * 2 + [_SIZE] + [_FLOAT],
     "look_up": [_ARRAY] * 3 + [_SIZE] * 4 + [_INT],
@@ -88,6 +89,16 @@ class Kernels:
         """
         tensors = (out, out_scales, rows, scales, sources, weights)
         self._call("mix_up", tensors, *sources.shape, *out.shape[1:], weights.shape[2])
+
+    def max_product(self, out: Tensor, weights: Tensor, rows: Tensor) -> None:
+        """``out[f, o, b] = max_z (weights[f, o, z] + rows[f, z, b])``.
+
+        Args:
+            out: ``(fold, o, batch)``.
+            weights: ``(fold, o, z)``.
+            rows: ``(fold, z, batch)``.
+        """
+        self._call("max_product", (out, weights, rows), *weights.shape, rows.shape[2])
 
     def collect_quotients(self, out: Tensor, flows: Tensor, rows: Tensor, sums: Tensor) -> None:
         """``out[i] = flows[rows[i]] / sums[i]``; in place of smaller sums the least normal number divides.

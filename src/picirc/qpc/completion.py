@@ -12,9 +12,10 @@ from picirc.qpc.descend import Maximiser, Sampler, descend, project
 from picirc.qpc.evidence import Modes, Points, chunks
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.maximum import max_up
-from picirc.qpc.program import Parameters, Trace
+from picirc.qpc.program import Parameters
 from picirc.qpc.queries import check_possible
 from picirc.qpc.steps import SumStep
+from picirc.qpc.trace import Trace
 
 # The choices of one step may take this many elements at a time.
 _CHOICES = 2**25

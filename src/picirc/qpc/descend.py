@@ -13,8 +13,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from picirc.qpc.program import Parameters, Program, Trace
+from picirc.qpc.program import Parameters, Program
 from picirc.qpc.steps import MixStep, PassStep, Send, SumStep
+from picirc.qpc.trace import Trace
 
 
 class Chooser(Protocol):

@@ -13,7 +13,8 @@ from torch.autograd.function import once_differentiable
 
 from picirc.qpc.evidence import Evidence, Points
 from picirc.qpc.inputs import InputLayer
-from picirc.qpc.program import Flows, Parameters, Program, Trace
+from picirc.qpc.program import Parameters, Program
+from picirc.qpc.trace import Flows, Trace
 
 # A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
 _BUDGET = 2**28

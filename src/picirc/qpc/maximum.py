@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from picirc.qpc.program import Fill, Parameters, Program, Trace, rows_of
+from picirc.native import kernels_for
+from picirc.qpc.program import Fill, Parameters, Program, rows_of
 from picirc.qpc.steps import MixStep, PassStep, SumStep
+from picirc.qpc.trace import Trace
 
 # Elements of the largest temporary, chosen to stay in the processor's cache.
 _CHUNK_ELEMENTS = 2**18
@@ -36,18 +38,28 @@ def _max_product(program: Program, step: SumStep, rows: Tensor, weights: Tensor)
     """``max_z (log W[g, o, z] + row[g, z, r])``, a few results at a time."""
     g, o, z, r = program.dims(step)
     fold, batch = step.stop - step.start, rows.shape[-1]
-    cells = rows.view(fold * g, 1, z, r * batch)
-    logs = program.matrices(step, weights).log().unsqueeze(-1)  # (fold * g, edges * o, z, 1)
+    cells = rows.view(fold * g, z, r * batch)
+    logs = program.matrices(step, weights).log()  # (fold * g, edges * o, z)
     results = cells.new_empty(fold * g, step.edges * o, r * batch)
-    # All results of some rows, or some results of one row, whose sums of logarithms all go through one buffer.
-    some = min(step.edges * o, max(1, _CHUNK_ELEMENTS // (z * r * batch)))
-    many = min(fold * g, max(1, _CHUNK_ELEMENTS // (some * z * r * batch)))
-    buffer = cells.new_empty(many, some, z, r * batch)
-    for first in range(0, fold * g, many):
-        here = slice(first, first + many)
-        for start in range(0, step.edges * o, some):
-            there = slice(start, start + some)
-            out = results[here, there]
-            scores = torch.add(logs[here, there], cells[here], out=buffer[: out.shape[0], : out.shape[1]])
-            torch.amax(scores, 2, out=out)
+    if native := kernels_for(logs, cells):
+        native.max_product(results, logs, cells)
+    else:
+        _chunked_max_product(results, logs, cells)
     return results.view(fold * step.edges, g * o * r, batch)
+
+
+def _chunked_max_product(out: Tensor, weights: Tensor, rows: Tensor) -> None:
+    """All results of some rows, or some results of one row, whose sums of logarithms all go through one buffer."""
+    fold, results, states = weights.shape
+    batch = rows.shape[-1]
+    some = min(results, max(1, _CHUNK_ELEMENTS // (states * batch)))
+    many = min(fold, max(1, _CHUNK_ELEMENTS // (some * states * batch)))
+    buffer = rows.new_empty(many, some, states, batch)
+    for first in range(0, fold, many):
+        here = slice(first, first + many)
+        for start in range(0, results, some):
+            there = slice(start, start + some)
+            chosen = out[here, there]
+            scores = buffer[: chosen.shape[0], : chosen.shape[1]]
+            torch.add(weights[here, there].unsqueeze(-1), rows[here].unsqueeze(1), out=scores)
+            torch.amax(scores, 2, out=chosen)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ from torch import Tensor
 from picirc.native import MOST_PARTS, Kernels, kernels_for
 from picirc.qpc.layers import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.qpc.steps import Kinds, MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
+from picirc.qpc.trace import Flows, Trace
 from picirc.qpc.workspace import Lease, Workspace
 from picirc.recycling import recycled
 
@@ -60,39 +61,6 @@ class Parameters:
         """The same numbers, cut off from the graph that made them."""
         parts = (self.weights, self.mixtures, self.inputs, self.correlations)
         return Parameters(*(tuple(t.detach() for t in part) for part in parts))
-
-
-@dataclass
-class Trace:
-    """What ``up`` leaves behind for ``down``.
-
-    Attributes:
-        rows: For each pool ``(rows, states, batch)``.
-        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by. In a simple schedule each
-            row has its own part only, otherwise also those of all rows below.
-        sums: For each sum step, by its number, the results before the logarithm, as a flat buffer.
-        lease: The buffers that hold them.
-    """
-
-    rows: list[Tensor]
-    scales: list[Tensor]
-    lease: Lease
-    sums: dict[int, Tensor] = field(default_factory=dict)
-
-
-@dataclass
-class Flows:
-    """What ``down`` computes.
-
-    Attributes:
-        rows: For each pool the flow of every row, ``(rows, states, batch)``.
-        weights: For each block the derivative with respect to the sum weights, summed over the batch.
-        mixtures: The same for the mixing weights.
-    """
-
-    rows: list[Tensor]
-    weights: list[Tensor]
-    mixtures: list[Tensor]
 
 
 class Program:
