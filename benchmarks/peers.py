@@ -36,12 +36,13 @@ def main() -> None:
         "batch": options.batch,
         "budget": options.budget,
         "threads": options.threads,
+        "patience": options.patience,
     }
     installed = ", ".join(f"{PACKAGES[peer]} {number}" for peer, number in versions.items())
     print(f"{installed}; {kind}, {tree.n_variables} variables, {CATEGORIES} categories; {options.threads} threads")
     records = measure_all("peers_worker.py", task)
     print(LEGEND, *table(records), sep="\n")
-    setting = {"peers": versions, "tree": kind, "budget": options.budget, "threads": options.threads}
+    setting = {"peers": versions, "tree": kind, **{name: task[name] for name in ("budget", "threads", "patience")}}
     write(options.output, "peers", {**setting, "records": records})
 
 
@@ -61,6 +62,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--states", type=int, nargs="+", default=STATES, help="the numbers N of states")
     parser.add_argument("--batch", type=int, default=256, help="the number of data points")
     parser.add_argument("--budget", type=float, default=5.0, help="seconds for each comparison")
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds after which their side is given up")
     parser.add_argument("--threads", type=int, default=cores(), help="by default one for each core")
     parser.add_argument("--output", type=Path, help="where to write the figures")
     return parser.parse_args()

@@ -18,7 +18,6 @@ from workload import CATEGORIES, PIXELS
 
 AGREEMENT = 1e-5  # relative, of log-likelihoods in single precision
 _SIDE = 28
-_PATIENCE = 300.0  # seconds
 _SHARE = 0.8  # of the memory that is free, which a run may take
 
 Parents = tuple[int, ...]
@@ -79,7 +78,7 @@ def compare(peer: str, structure: str, states: int, task: dict[str, Any], fresh:
         one = (batch, (peer, structure, states, parents))
         record["ours_seconds"], record["ours_bytes"] = fresh(alone, case, 0, *one)
         try:
-            record["theirs_seconds"], record["theirs_bytes"] = fresh(alone, case, 1, *one, timeout=_PATIENCE)
+            record["theirs_seconds"], record["theirs_bytes"] = fresh(alone, case, 1, *one, timeout=task["patience"])
         except RuntimeError as failure:
             record["theirs_failure"] = "out of memory" if "allocate memory" in str(failure) else str(failure)
             records.append(record)

@@ -387,3 +387,35 @@ void picirc_max_product(float *out, const float *weights, const float *rows, int
     MaxProduct task = {out, weights, rows, results, states, batch, blocks};
     run(max_loop, &task, fold * blocks, fold * results * states * batch, threads);
 }
+
+/* ---- bisect ---- */
+
+typedef struct {
+    int64_t *out;
+    const float *tables;
+    const int64_t *rows;
+    const float *values;
+    int64_t entries;
+} Bisect;
+
+static void bisect_loop(const void *task, int64_t begin, int64_t end) {
+    const Bisect t = *(const Bisect *)task;
+    for (int64_t i = begin; i < end; i++) {
+        const float *table = t.tables + t.rows[i] * t.entries;
+        int64_t low = 0, high = t.entries - 1;
+        while (low < high) {
+            int64_t middle = (low + high) / 2;
+            if (table[middle] > t.values[i])
+                high = middle;
+            else
+                low = middle + 1;
+        }
+        t.out[i] = low;
+    }
+}
+
+void picirc_bisect(int64_t *out, const float *tables, const int64_t *rows, const float *values, int64_t count,
+                   int64_t entries, int threads) {
+    Bisect task = {out, tables, rows, values, entries};
+    run(bisect_loop, &task, count, 8 * count, threads);
+}

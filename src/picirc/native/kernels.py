@@ -19,6 +19,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "add_scales": [_ARRAY] * 5 + [_SIZE] * 3,
     "mix_up": [_ARRAY] * 6 + [_SIZE] * 5,
     "max_product": [_ARRAY] * 3 + [_SIZE] * 4,
+    "bisect": [_ARRAY] * 4 + [_SIZE] * 2,
     "collect_quotients": [_ARRAY] * 4 + [_SIZE] * 2,
     "multiply_flows": [_ARRAY] * 2 + [_SIZE] + [_FLOAT],
     "look_up": [_ARRAY] * 3 + [_SIZE] * 4 + [_INT],
@@ -99,6 +100,17 @@ class Kernels:
             rows: ``(fold, z, batch)``.
         """
         self._call("max_product", (out, weights, rows), *weights.shape, rows.shape[2])
+
+    def bisect(self, out: Tensor, tables: Tensor, rows: Tensor, values: Tensor) -> None:
+        """The first entry of ``tables[rows[i]]`` above ``values[i]``, or the last one if there is none.
+
+        Args:
+            out: ``(n,)``, 64-bit integers.
+            tables: ``(…, entries)``, increasing.
+            rows: ``(n,)``.
+            values: ``(n,)``.
+        """
+        self._call("bisect", (out, tables, rows, values), len(rows), tables.shape[1])
 
     def collect_quotients(self, out: Tensor, flows: Tensor, rows: Tensor, sums: Tensor) -> None:
         """``out[i] = flows[rows[i]] / sums[i]``; in place of smaller sums the least normal number divides.

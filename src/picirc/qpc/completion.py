@@ -59,6 +59,8 @@ def most_probable(engine: Engine, parameters: Parameters, points: Points) -> Ten
     parameters = parameters.detach()
 
     def outcome(family: Family, params: Tensor, row: Tensor, state: Tensor) -> Tensor:
+        if params.shape[:2].numel() < len(row):
+            return family.mode(params)[row, state]
         return family.mode(params[row, state])
 
     best: list[Tensor] = []

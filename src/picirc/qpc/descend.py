@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from picirc.native import kernels_for
 from picirc.qpc.program import Parameters, Program
 from picirc.qpc.steps import MixStep, PassStep, Send, SumStep
 from picirc.qpc.trace import Trace
@@ -47,9 +48,12 @@ class Sampler:
 
     def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
         """Draw by bisection; no row of the tables is copied."""
-        choices = tables.shape[1]
-        flat, base = tables.cumsum(-1).flatten(), rows * choices
-        u = self._uniform(flat[base + (choices - 1)])
+        choices, totals = tables.shape[1], tables.cumsum(-1)
+        flat, base = totals.flatten(), rows * choices
+        u = self._uniform(totals[:, -1][rows])
+        if native := kernels_for(totals, u):
+            native.bisect(base, totals, rows, u)
+            return base
         low, high = torch.zeros_like(base), torch.full_like(base, choices - 1)
         for _ in range((choices - 1).bit_length()):
             middle = (low + high) // 2

@@ -27,6 +27,8 @@ from picirc.recycling import recycled
 
 # About the second-level caches of two cores: a step works on its rows and its results.
 _CACHE_BYTES = 2**22
+# A step's scratch is at most such a part of everything, so that in small circuits it does not outweigh the rest.
+_LARGEST_PART = 1 / 32
 
 Fill = Callable[[list[Tensor]], None]
 
@@ -110,11 +112,12 @@ class Program:
         """
         if bytes_per_state not in self._pieces:
             pieces: list[Step] = []
+            most = min(_CACHE_BYTES, int(_LARGEST_PART * self.elements() * bytes_per_state))
             for step in self.schedule.steps:
                 if isinstance(step, PassStep):
                     pieces.append(step)
                 else:
-                    pieces += step.split(max(1, _CACHE_BYTES // (self._row_elements(step) * bytes_per_state)))
+                    pieces += step.split(max(1, most // (self._row_elements(step) * bytes_per_state)))
             self._pieces[bytes_per_state] = pieces
         return self._pieces[bytes_per_state]
 
