@@ -35,7 +35,7 @@ def library() -> ctypes.CDLL | None:
         if not place.exists():
             _compile(compiler, source, place)
         loaded = ctypes.CDLL(str(place))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # without a home folder, a RuntimeError
         _LOG.warning("compiled loops are not available, PyTorch computes everything: %s", error)
         return None
     loaded.picirc_use_threads(threads)
