@@ -7,9 +7,12 @@ import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +20,8 @@ import torch
 
 _FLAGS = ["-O3", "-std=c11", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 _SECONDS = 60  # that a compiler may take; it needs about one
+# Of files, of the compiler, without a home folder, and where PyTorch's threads are of another kind than they seem.
+_FAILURES = (OSError, subprocess.SubprocessError, RuntimeError, AttributeError)
 _LOG = logging.getLogger(__name__)
 
 
@@ -26,20 +31,41 @@ def library() -> ctypes.CDLL | None:
     ``PICIRC_NATIVE=0`` in the environment switches them off. The cache is the folder ``picirc`` in
     ``XDG_CACHE_HOME``, by default ``~/.cache``.
     """
-    compiler, threads = shutil.which(os.environ.get("CC", "cc")), _threads()
-    if os.environ.get("PICIRC_NATIVE") == "0" or compiler is None or threads is None:
+    if os.environ.get("PICIRC_NATIVE") == "0":
         return None
+    name, *options = shlex.split(os.environ.get("CC", "cc")) or ["cc"]
     try:
-        source = files("picirc.native").joinpath("kernels.c").read_text(encoding="utf-8")
-        place = _cache() / f"kernels-{_digest(source, compiler)}.so"
-        if not place.exists():
-            _compile(compiler, source, place)
-        loaded = ctypes.CDLL(str(place))
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:  # without a home folder, a RuntimeError
-        _LOG.warning("compiled loops are not available, PyTorch computes everything: %s", error)
+        compiler, threads = shutil.which(name), _threads()
+        if compiler is None or threads is None:
+            return None
+        loaded = _load([compiler, *options])
+    except _FAILURES as error:
+        reason = getattr(error, "stderr", None) or error
+        _LOG.warning("compiled loops are not available, PyTorch computes everything: %s", reason)
         return None
     loaded.picirc_use_threads(threads)
     return loaded
+
+
+def _load(compiler: Sequence[str]) -> ctypes.CDLL:
+    source = files("picirc.native").joinpath("kernels.c").read_text(encoding="utf-8")
+    place = _cache() / f"kernels-{_digest(source, compiler)}.so"
+    if not _is_whole(place):
+        _compile(compiler, source, place)
+    return ctypes.CDLL(str(place))
+
+
+def _is_whole(place: Path) -> bool:
+    """Whether a library is there to its end, which its header tells; to load half of one can kill the process."""
+    if not place.exists():
+        return False
+    with place.open("rb") as file:
+        header = file.read(64)
+    if len(header) < 64:
+        return False
+    (start,) = struct.unpack_from("=Q", header, 0x28)  # of the table of sections, which comes last
+    size, count = struct.unpack_from("=HH", header, 0x3A)
+    return bool(place.stat().st_size >= start + size * count)
 
 
 def _threads() -> ctypes.c_void_p | None:
@@ -61,20 +87,22 @@ def _flags() -> list[str]:
     return _FLAGS + wide
 
 
-def _digest(source: str, compiler: str) -> str:
+def _digest(source: str, compiler: Sequence[str]) -> str:
     """Of everything that the result depends on, the processor included."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0]
     features = sorted(line for line in cpu.splitlines() if line.startswith(("flags", "Features", "model name")))
-    parts = [source, compiler, *_flags(), *features]
+    parts = [source, *compiler, *_flags(), *features]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _compile(compiler: str, source: str, place: Path) -> None:
+def _compile(compiler: Sequence[str], source: str, place: Path) -> None:
     """Write the library next to its place and then move it there, so that nobody loads half of it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as folder:
         code, result = Path(folder) / "kernels.c", Path(folder) / "kernels.so"
         code.write_text(source, encoding="utf-8")
-        command = [compiler, *_flags(), str(code), "-o", str(result), "-lm"]
-        subprocess.run(command, check=True, capture_output=True, timeout=_SECONDS)
+        command = [*compiler, *_flags(), str(code), "-o", str(result), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=_SECONDS)
+        with result.open("rb") as file:
+            os.fsync(file.fileno())
         result.replace(place)

@@ -66,13 +66,13 @@ static inline int32_t to_bits(float value) {
 static inline float exponential(float x) {
     float whole = rintf(x * 0x1.715476p0f);
     float r = fmaf(whole, -0x1.62e4p-1f, x);
-    r = fmaf(whole, 0x1.7f7d1cp-20f * -1.0f, r);
+    r = fmaf(whole, -0x1.7f7d1cp-20f, r);
     float p = fmaf(r, 0x1.6a2454p-10f, 0x1.1239d4p-7f);
     p = fmaf(p, r, 0x1.5558f2p-5f);
     p = fmaf(p, r, 0x1.555492p-3f);
     p = fmaf(p, r, 0x1.fffffcp-2f);
     float value = fmaf(p * r, r, r) + 1.0f;
-    return value * from_bits(((int32_t)whole + 127) * (1 << 23));
+    return value * from_bits((int32_t)(((uint32_t)(int32_t)whole + 127u) << 23));
 }
 
 /* log x of a normal number. */
@@ -101,7 +101,7 @@ static inline void add_logs(float *restrict target, const float *restrict sums, 
     if (normal)
         for (int64_t j = 0; j < count; j++) target[j] += logarithm(sums[j]);
     else
-        for (int64_t j = 0; j < count; j++) target[j] += logf(sums[j]);
+        for (int64_t j = 0; j < count; j++) target[j] += is_normal(sums[j]) ? logarithm(sums[j]) : logf(sums[j]);
 }
 
 /* The maximum, which is NaN if one of both is: no NaN shall be lost. */
@@ -130,9 +130,7 @@ static void scale_loop(const void *task, int64_t begin, int64_t end) {
             for (int64_t b = 0; b < width; b++) top[b] = larger(row[b], top[b]);
         }
         if (t.beside > 1) {
-            for (int64_t b = t.batch; b < width; b++) {
-                top[b] = larger(top[b - t.batch], top[b]);
-            }
+            for (int64_t b = t.batch; b < width; b++) top[b] = larger(top[b - t.batch], top[b]);
             for (int64_t b = 0; b < width - t.batch; b++) top[b] = top[width - t.batch + b % t.batch];
         }
         for (int64_t b = 0; b < width; b++) top[b] -= t.headroom;

@@ -230,11 +230,13 @@ Evidence = Points | Intervals | Modes | Tilted
 
 def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
     """``out[f, s, b] = table[f, s, x[f, b]]``; tables are ``(fold or 1, states, values)``."""
-    if native := kernels_for(table, out):
-        native.look_up(table, x.int(), out)
+    codes = x.int()
+    native = kernels_for(table, out)
+    if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
+        native.look_up(table, codes, out)
         return
-    codes = x.long().unsqueeze(1).expand(-1, table.shape[1], -1)
-    torch.gather(table.expand(len(x), -1, -1), 2, codes, out=out)
+    chosen = codes.long().unsqueeze(1).expand(-1, table.shape[1], -1)
+    torch.gather(table.expand(len(x), -1, -1), 2, chosen, out=out)
 
 
 def chunks(values: Tensor) -> list[slice]:
