@@ -20,19 +20,23 @@ from picirc.qpc.trace import Trace
 # The choices of one step may take this many elements at a time.
 _CHOICES = 2**25
 
+# The parameters of the inputs that are drawn at a time.
+_DRAWN = 2**17
+
 Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
 
 
 def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generator: torch.Generator) -> Tensor:
     """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
     parameters = parameters.detach()
-
     sampler = Sampler(generator)
 
     def outcome(family: Family, params: Tensor, row: Tensor, state: Tensor) -> Tensor:
         table = family.table(params)
         if table is None:
             return family.sample(params[row, state], generator)
+        if len(row) <= table.shape[:2].numel():
+            return sampler.pick(table[row, state].exp_()).to(params.dtype)
         drawn = sampler.look_up(table.exp().flatten(0, 1), row * params.shape[1] + state)
         return drawn.to(params.dtype)
 
@@ -126,7 +130,7 @@ def _complete(
         if group.axes is not None:
             state = project(state, group.axes, engine.program.shapes[group.pool])
         wanted = (state >= 0) & values.T[column].isnan()
-        for part in chunks(params) if len(params) > 1 else [slice(None)]:
+        for part in chunks(params, _DRAWN) if len(params) > 1 else [slice(None)]:
             slot, sample = wanted[part].nonzero(as_tuple=True)
             row = slot if len(params) > 1 else torch.zeros_like(slot)
             found = outcome(group.family, params[part], row, state[part][slot, sample])

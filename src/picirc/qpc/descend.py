@@ -179,8 +179,8 @@ def _choose_sum(
     block = parameters.weights[step.block]
     weights = block[step.first : step.first + _count(step)].reshape(-1, z)
     cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
-    if r == 1 and cells.shape[-1] == 1:
-        # One data point for all samples: the scores are the same few tables for all of them.
+    if r == 1 and cells.shape[-1] == 1 and samples > step.edges * g * o:
+        # One data point for many samples: the scores are the same few tables for all of them.
         scores = _combined(weights.view(fold, step.edges, g, o, z), cells.view(fold, 1, g, 1, z), chooser)
         chosen = chooser.look_up(scores.reshape(-1, z), number.flatten())
     else:

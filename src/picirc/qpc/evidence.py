@@ -239,10 +239,10 @@ def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
     torch.gather(table.expand(len(x), -1, -1), 2, chosen, out=out)
 
 
-def chunks(values: Tensor) -> list[slice]:
+def chunks(values: Tensor, most: int = _CHUNK_ELEMENTS) -> list[slice]:
     """Slices of the first axis that hold a moderate number of elements each."""
     fold, elements = values.shape[0], max(1, values.numel())
-    size = max(1, _CHUNK_ELEMENTS * fold // elements)
+    size = max(1, most * fold // elements)
     return [slice(start, min(start + size, fold)) for start in range(0, fold, size)]
 
 
