@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from picirc.native import kernels_for
+
 ROOT = Path(__file__).parent.parent
 
 # glibc maps every large block anew and gives it back at once; with these it keeps what it has. Which of the two a
@@ -194,6 +196,7 @@ class Origin:
     python: str
     processor: str
     cores: int
+    compiled: bool  # whether the library's compiled loops are there
     allocators: dict[str, dict[str, str]]
 
 
@@ -207,6 +210,7 @@ def origin() -> dict[str, object]:
         python=platform.python_version(),
         processor=_processor(),
         cores=cores(),
+        compiled=kernels_for(torch.empty(1)) is not None,
         allocators=ALLOCATORS,
     )
     return asdict(found)
