@@ -223,6 +223,15 @@ def read_models(quick: bool) -> dict[str, dict[str, Any]]:
     return _with_trial(HERE / "models.toml", quick)
 
 
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with changes, table by table."""
+    found = dict(base)
+    for name, value in changes.items():
+        old = found.get(name)
+        found[name] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return found
+
+
 def read_records(folder: Path) -> list[Record]:
     """The results of an experiment so far."""
     path = folder / "results.jsonl"
@@ -252,15 +261,7 @@ def circumstances() -> dict[str, object]:
 def _with_trial(path: Path, quick: bool) -> dict[str, Any]:
     found = tomllib.loads(path.read_text())
     changes = found.pop("quick", {})
-    return _merged(found, changes) if quick else found
-
-
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for name, value in changes.items():
-        old = merged.get(name)
-        merged[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
+    return merged(found, changes) if quick else found
 
 
 def _spent(checkpoints: Path) -> float:

@@ -102,7 +102,9 @@ def paired_scatter(records: Sequence[Record], baselines: Sequence[str], path: Pa
             panel.set_xlabel(f"{NAMES[baseline]}, bits per dimension")
             panel.set_ylabel("PIC, bits per dimension")
         entries = {NAMES[name]: mark("o", COLOURS[name]) for name in pics}
-        entries |= {f"N = {n}": mark(marker, "#666666", fillstyle="none") for n, marker in markers.items()}
+        steps = {r["settings"]["states"]: r["settings"]["steps"] for r in records}  # one number for each size
+        for n, marker in markers.items():
+            entries[f"N = {n}, {steps[n]} steps"] = mark(marker, "#666666", fillstyle="none")
         legend_below(panels[0, 0], entries, columns=3)
 
 

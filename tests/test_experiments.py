@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401 - finds the user's fonts now, before the tests hide the cache
+import numpy as np
 import pytest
 import torch
 
@@ -221,8 +222,12 @@ def test_an_averaged_pic_is_judged_by_its_average():
 
 def test_mixture_weights_maximise_the_likelihood():
     logs = torch.tensor([[0.0, -50.0]] * 3 + [[-50.0, 0.0]], dtype=torch.float64)  # three rows of one, one of the other
-    weights = module("best.mixture").fitted_weights(logs)
+    weights, moves = module("best.mixture").fitted_weights(logs.unsqueeze(2))
     assert weights == pytest.approx((0.75, 0.25))
+    assert moves == (1.0,)
+    other, swapped = module("best.mixture").fitted_weights(logs.unsqueeze(1))
+    assert other == (1.0,)
+    assert swapped == pytest.approx((0.75, 0.25))
 
 
 def test_a_mixture_is_the_sum_of_its_components(tmp_path):
@@ -238,6 +243,59 @@ def test_a_mixture_is_the_sum_of_its_components(tmp_path):
     made.save(tmp_path)
     for found in (made, mixture.Mixture.load(tmp_path)):
         assert found.mean_log_prob(rows) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_mixture_sums_over_the_places_of_an_image(tmp_path, monkeypatch):
+    mixture, moves = module("best.mixture"), module("best.moves")
+    component = pc.PIC(pc.chain(6), pc.Bernoulli(), width=4, generator=torch.Generator().manual_seed(0))
+    rows = np.random.default_rng(0).integers(0, 2, (5, 6), dtype=np.uint8)
+    weights = torch.arange(1.0, 10.0) / 45
+    with torch.no_grad():
+        qpc = component(pc.midpoint(8))
+        places = [(0, 0), (-1, 0), (0, -1), (0, 1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+        images = [np.roll(rows.reshape(-1, 2, 3), place, (1, 2)).reshape(5, 6) for place in places]
+        logs = torch.stack([qpc.log_prob(torch.tensor(image)) for image in images], 1).double()
+    expected = float((logs + weights.log()).logsumexp(1).mean())
+    made = mixture.Mixture((component,), (1.0,), 8, (2, 3), 1, tuple(weights.tolist()))
+    made.save(tmp_path)
+    loaded = mixture.Mixture.load(tmp_path)
+    assert loaded.mean_log_prob(rows) < expected, "the least of nine terms is left out"
+    monkeypatch.setattr(moves, "TERMS", 9)
+    assert loaded.mean_log_prob(rows) == pytest.approx(expected, rel=1e-5)
+    best = moves.aligned(component, rows, moves.orders((2, 3), 1))
+    with torch.no_grad():
+        qpc = component(pc.midpoint(moves.COARSE))
+        highest = torch.stack([qpc.log_prob(torch.tensor(image)) for image in images]).amax(0)
+        torch.testing.assert_close(qpc.log_prob(torch.tensor(best)), highest)
+
+
+def test_images_have_types_by_their_values():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 2, 200)
+    rows = np.where(rng.random((200, 30)) < 0.5, 0, rng.choice([3, 5], (200, 30), p=[0.9, 0.1]))
+    rows = np.where((truth == 1)[:, None] & (rows > 0), 8 - rows, rows).astype(np.uint8)  # 3 and 5 exchanged
+    found, again = module("best.value_types").types((rows, rows[:50]), 2, 8, seed=0)
+    assert (found == truth).all() or (found == 1 - truth).all()
+    assert (again == found[:50]).all()
+
+
+def test_rare_types_have_few_parts():
+    recipes, parts = module("best.recipes"), module("best.parts")
+    components = tuple(
+        pc.PIC(pc.chain(4), pc.Categorical(8), width=4, generator=torch.Generator().manual_seed(seed))
+        for seed in (0, 1)
+    )
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.integers(1, 4, (300, 4)), rng.integers(5, 8, (40, 4))]).astype(np.uint8)
+    data = pc.data.Dataset("trial", rows, rows[:10], rows[:10], 8, pc.data.Provenance("invented"), image_shape=(2, 2))
+    mixture = module("best.mixture").Mixture(components, (0.5, 0.5), 8)
+    found = list(parts.split(mixture, data, recipes.Recipe(after="mixture", types=2, rows=50, reach=1)))
+    assert sorted(len(part.rows) for part in found)[0] == 40
+    assert len(found) == 3
+    assert sum(len(part.rows) for part in found) == len(rows)
+    assert sum(len(part.valid) for part in found if part.valid is not None) == len(data.valid)
+    for part in found:
+        assert any(part.first is component for component in components)
 
 
 def test_a_warm_start_copies_the_nets_of_namesakes():

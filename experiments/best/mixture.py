@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,64 +14,85 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans  # type: ignore[import-untyped]
 
 import picirc as pc
+from best.moves import moved_logs, orders, term_logs
 
 Labels = NDArray[np.int64]
 CLUSTERING_ROWS = 10_000  # are enough to place a few centres
 ROUNDS = 20  # of EM for the weights, which converge much sooner
-BATCH = 1024
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """``p(x) = Σ_k w_k p_k(x)``.
+    """``p(x) = Σ_km w_k v_m p_k(move_m x)``, or ``Σ_k w_k p_k(x)`` where nothing is moved.
 
     Attributes:
         components: The PICs.
         weights: Their probabilities.
         points: The number of points that they are integrated with.
+        shape: Of an image, if images are moved.
+        reach: By how many pixels they are moved at most.
+        move_weights: The probabilities of the moves.
     """
 
     components: tuple[pc.PIC, ...]
     weights: tuple[float, ...]
     points: int
+    shape: tuple[int, ...] = ()
+    reach: int = 0
+    move_weights: tuple[float, ...] = (1.0,)
 
     def mean_log_prob(self, rows: Any) -> float:
-        """The mean log-likelihood of a table."""
-        logs = component_logs(self.components, rows, self.points)
-        return float(torch.logsumexp(logs + torch.tensor(self.weights).log(), 1).mean())
+        """The mean log-likelihood of a table; with moves a lower bound of it, which lacks what hardly counts."""
+        weights = torch.outer(torch.tensor(self.weights), torch.tensor(self.move_weights))
+        return float(torch.logsumexp(self.logs(rows) + weights.log(), (1, 2)).mean())
+
+    def logs(self, rows: Any) -> torch.Tensor:
+        """The log-likelihoods (row, component, move)."""
+        if self.reach:
+            return moved_logs(self.components, rows, self.points, orders(self.shape, self.reach))
+        return component_logs(self.components, rows, self.points).unsqueeze(2)
+
+    def weighed(self, rows: Any) -> Mixture:
+        """The same with the weights that maximise the likelihood of some rows."""
+        weights, move_weights = fitted_weights(self.logs(rows))
+        return replace(self, weights=weights, move_weights=move_weights)
 
     def save(self, folder: Path) -> None:
         """Write the components into folders of their own."""
         for number, component in enumerate(self.components):
             pc.save(component, folder / str(number))
-        (folder / "mixture.json").write_text(json.dumps({"weights": self.weights, "points": self.points}))
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "components"}
+        (folder / "mixture.json").write_text(json.dumps(own))
 
     @staticmethod
     def load(folder: Path) -> Mixture:
         """Read what ``save`` wrote."""
         found = json.loads((folder / "mixture.json").read_text())
+        own = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
         components = [pc.load(folder / str(number)) for number in range(len(found["weights"]))]
         assert all(isinstance(component, pc.PIC) for component in components)
-        return Mixture(tuple(components), tuple(found["weights"]), found["points"])  # type: ignore[arg-type]
+        return Mixture(tuple(components), **own)  # type: ignore[arg-type]
 
 
 def component_logs(components: Sequence[pc.PIC], rows: Any, points: int) -> torch.Tensor:
-    """Log-likelihoods (row, component) in double precision; one circuit at a time is in memory."""
-    columns = []
-    for component in components:
-        with torch.no_grad():
-            qpc = component(pc.midpoint(points))
-            parts = [qpc.log_prob(torch.tensor(rows[i : i + BATCH])) for i in range(0, len(rows), BATCH)]
-        columns.append(torch.cat(parts).double())
-    return torch.stack(columns, 1)
+    """Log-likelihoods (row, component)."""
+    everything = torch.ones(len(rows), len(components), 1, dtype=torch.bool)
+    return term_logs(components, rows, points, [np.arange(rows.shape[1])], everything)[:, :, 0]
 
 
-def fitted_weights(logs: torch.Tensor) -> tuple[float, ...]:
-    """The weights that maximise the likelihood of rows with these log-likelihoods (row, component), by EM."""
-    weights = torch.full((logs.shape[1],), 1 / logs.shape[1], dtype=logs.dtype)
+def fitted_weights(logs: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The weights of components and of moves that maximise the likelihood of rows, by EM.
+
+    Args:
+        logs: The log-likelihoods (row, component, move) of the rows.
+    """
+    weights = [torch.full((count,), 1 / count, dtype=logs.dtype) for count in logs.shape[1:]]
     for _ in range(ROUNDS):
-        weights = (logs + weights.log()).softmax(1).mean(0).clamp(min=1e-12)
-    return tuple((weights / weights.sum()).tolist())
+        scores = logs + torch.outer(*weights).log()
+        shares = scores.flatten(1).softmax(1).mean(0).view(scores.shape[1:])
+        weights = [shares.sum(axis).clamp(min=1e-12) for axis in (1, 0)]
+    components, moves = (tuple((found / found.sum()).tolist()) for found in weights)
+    return components, moves
 
 
 def clusters(parts: Sequence[Any], count: int, seed: int) -> list[Labels]:

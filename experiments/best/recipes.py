@@ -45,6 +45,10 @@ class Recipe:
         validate_every: Steps between validations.
         patience: Steps without improvement after which a stage ends.
         seed: Of everything random.
+        after: The recipe whose mixture this one goes on from: its components are split by the types of the images.
+        types: The number of types.
+        rows: Training images that a part needs at least; a type with few of them has fewer parts.
+        reach: By how many pixels an image may be moved, for the mixture that goes on.
     """
 
     structure: str = "chow-liu"
@@ -63,32 +67,51 @@ class Recipe:
     validate_every: int = 100
     patience: int = 1200
     seed: int = 0
+    after: str = ""
+    types: int = 1
+    rows: int = 0
+    reach: int = 0
+
+    def settings(self) -> dict[str, Any]:
+        """The recipe as plain values, without those of a mixture that goes on where it does not."""
+        own = asdict(self) | {name: [asdict(stage) for stage in getattr(self, name)] for name in ("start", "stages")}
+        return own if self.after else {name: own[name] for name in own if name not in GOING_ON}
 
     @staticmethod
     def read(settings: Mapping[str, Any]) -> Recipe:
-        """The recipe that ``asdict`` made settings of; whatever else they have is left out."""
-        own = {name: settings[name] for name in asdict(Recipe())}
+        """The recipe that these are the settings of; whatever else they have is left out."""
+        own = {name: settings[name] for name in asdict(Recipe()) if name in settings}
         stages = {name: tuple(Stage(**stage) for stage in own[name]) for name in ("start", "stages")}
         return Recipe(**own | stages)
 
 
+GOING_ON = ("after", "types", "rows", "reach")
+
 SHORT = Recipe(components=4, start=(Stage(32, 800),), stages=(Stage(64, 250, 1e-2),))
 MIXTURE = Recipe(components=8, start=(Stage(32, 1500),), stages=(Stage(64, 700, 1e-2),))
+TYPES = Recipe(
+    after="mixture", types=16, rows=450, reach=1, stages=(Stage(64, 160, 5e-3),), validate_every=80, patience=160
+)
 TREE = Recipe(stages=(Stage(32, 800),), points=64)
 QUAD = Recipe(structure="quad-graph", stages=(Stage(16, 300),), points=32)
 
 # What is compared, by the names of the tests: each chooses among its recipes by validation, and tests that one.
 RECIPES = {
-    "mnist": {"short-test": {"short": SHORT}, "test": {"tree": TREE, "quad": QUAD, "mixture": MIXTURE}},
+    "mnist": {
+        "short-test": {"short": SHORT},
+        "test": {"tree": TREE, "quad": QUAD, "mixture": MIXTURE},
+        "types-test": {"types": TYPES},
+    },
     "fashion-mnist": {"short-test": {"short": SHORT}},
 }
 
 
 def quick(recipe: Recipe) -> Recipe:
     """The same with little of everything."""
-    small = {
+    small: dict[str, Any] = {
         name: tuple(Stage(4 + number, 6, stage.high) for number, stage in enumerate(getattr(recipe, name)))
         for name in ("start", "stages")
     }
     small |= {"components": min(2, recipe.components), "points": 8, "validate_every": 3, "patience": 6}
+    small |= {"types": min(2, recipe.types), "rows": min(90, recipe.rows)}
     return replace(recipe, **small, width=8, batch=32, decay=0.5)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,8 @@ import torch
 
 import picirc as pc
 from best.averaged import AveragedPIC
-from best.mixture import Mixture, clusters, component_logs, fitted_weights
+from best.mixture import Mixture, clusters
+from best.parts import Part, split
 from best.recipes import RECIPES, Recipe, Stage
 from best.recipes import quick as small
 from best.warm import begin_with
@@ -50,95 +49,107 @@ WEIGHING_ROWS = 5000  # training rows that the weights of a mixture are fitted o
 
 def jobs(quick: bool) -> list[Job]:
     """A job for every recipe, which sees no test image, and those that test the chosen ones."""
-    found = []
+    found: dict[str, Job] = {}
     for data in list(RECIPES)[:1] if quick else RECIPES:
         for test, recipes in RECIPES[data].items():
-            own = [_job(data, name, small(recipe) if quick else recipe) for name, recipe in recipes.items()]
+            own = [_job(data, name, small(recipe) if quick else recipe, found) for name, recipe in recipes.items()]
             candidates = {job.key: job.digest for job in own}
             settings = {"data": data, "test": test, "candidates": candidates}
-            found += [*own, Job(f"{data}-{test}", settings, choose, candidates)]
-    return found
+            found |= {job.key: job for job in [*own, Job(f"{data}-{test}", settings, choose, candidates)]}
+    return list(found.values())
 
 
-def _job(data: str, name: str, recipe: Recipe) -> Job:
-    stages = {part: [asdict(stage) for stage in getattr(recipe, part)] for part in ("start", "stages")}
-    return Job(f"{data}-{name}", {"data": data, "recipe": name, **asdict(recipe), **stages}, learn)
+def _job(data: str, name: str, recipe: Recipe, others: Mapping[str, Job]) -> Job:
+    """The job of a recipe, which may need one of the others."""
+    settings = {"data": data, "recipe": name, **recipe.settings()}
+    if not recipe.after:
+        return Job(f"{data}-{name}", settings, learn)
+    needed = others[f"{data}-{recipe.after}"]
+    needs = {needed.key: needed.digest}
+    return Job(f"{data}-{name}", {**settings, "needs": needs}, learn, needs)
 
 
 def learn(settings: Settings, desk: Desk) -> Figures:
     """Train the components one after the other, weigh them, and keep the mixture."""
     recipe = Recipe.read(settings)
     data = load_data(settings["data"], desk.quick)
-    labels, valid_labels = clusters((data.train, data.valid), recipe.components, recipe.seed)
-    first, seconds = _start(recipe, data, desk)
+    if recipe.after:
+        (before,) = _records(settings["needs"], desk)
+        parts, seconds = split(_mixture(before, desk), data, recipe), 0.0
+    else:
+        first, seconds = _start(recipe, data, desk)
+        parts = _clustered(recipe, data, first, desk)
     components = []
-    for number in range(recipe.components):
-        rows, valid = data.train[labels == number], data.valid[valid_labels == number]
-        make = partial(_model, recipe, data, _structure(recipe, data, rows, desk, number))
-        component, spent = _train(make, rows, valid, recipe, recipe.stages, first, desk.checkpoints / str(number))
+    for number, part in enumerate(parts):
+        component, spent = _train(part, recipe, recipe.stages, data, desk.checkpoints / str(number))
         components.append(component)
         seconds += spent
     chosen = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(recipe.seed))[:WEIGHING_ROWS]
-    weights = fitted_weights(component_logs(components, data.train[chosen.numpy()], recipe.points))
-    mixture = Mixture(tuple(components), weights, recipe.points)
+    even = (1 / len(components),) * len(components)
+    mixture = Mixture(tuple(components), even, recipe.points, data.image_shape or (), recipe.reach)
+    mixture = mixture.weighed(data.train[chosen.numpy()])
     folder = desk.runs / "models" / desk.checkpoints.name
     mixture.save(folder)
     return {
         "valid": pc.bits_per_dimension(mixture.mean_log_prob(data.valid), data.valid.shape[1]),
-        "weights": weights,
+        "weights": mixture.weights,
         "points": recipe.points,
         "parameters": sum(p.numel() for component in components for p in component.parameters()),
         "train_seconds": round(seconds, 2),
+        "seconds_before": before["seconds"] if recipe.after else 0.0,
         "model": folder.name,
     }
 
 
 def choose(settings: Settings, desk: Desk) -> Figures:
     """Test the model that is best on validation."""
-    found = {(record["key"], record["digest"]): record for record in read_records(desk.folder)}
-    candidates = {key: found[key, digest] for key, digest in settings["candidates"].items()}
+    candidates = {record["key"]: record for record in _records(settings["candidates"], desk)}
     valid = {key: record["figures"]["valid"] for key, record in candidates.items()}
     best = min(valid, key=lambda key: float(valid[key]))
     data = load_data(settings["data"], desk.quick)
-    mixture = Mixture.load(desk.runs / "models" / candidates[best]["figures"]["model"])
-    bits = pc.bits_per_dimension(mixture.mean_log_prob(data.test), data.test.shape[1])
-    return {"chosen": best, "valid": valid, "test": bits, "train_seconds": candidates[best]["seconds"]}
+    bits = pc.bits_per_dimension(_mixture(candidates[best], desk).mean_log_prob(data.test), data.test.shape[1])
+    return {"chosen": best, "valid": valid, "test": bits, "train_seconds": _seconds(candidates[best])}
+
+
+def _records(wanted: Mapping[str, str], desk: Desk) -> list[Record]:
+    """The records of some jobs, by their keys and digests."""
+    found = {(record["key"], record["digest"]): record for record in read_records(desk.folder)}
+    return [found[key, digest] for key, digest in wanted.items()]
+
+
+def _mixture(record: Record, desk: Desk) -> Mixture:
+    return Mixture.load(desk.runs / "models" / record["figures"]["model"])
+
+
+def _seconds(record: Record) -> float:
+    """What a model took, with the one that it went on from."""
+    return float(record["seconds"] + record["figures"].get("seconds_before", 0.0))
+
+
+def _clustered(recipe: Recipe, data: Dataset, first: pc.PIC | None, desk: Desk) -> Iterator[Part]:
+    """The clusters of the images."""
+    labels, valid_labels = clusters((data.train, data.valid), recipe.components, recipe.seed)
+    for number in range(recipe.components):
+        rows, valid = data.train[labels == number], data.valid[valid_labels == number]
+        yield Part(rows, valid, _structure(recipe, data, rows, desk, number), first)
 
 
 def _start(recipe: Recipe, data: Dataset, desk: Desk) -> tuple[pc.PIC | None, float]:
     """One PIC of all images, if the recipe has one, and the seconds of its training."""
     if not recipe.start:
         return None, 0.0
-    make = partial(_model, recipe, data, make_structure(recipe.structure, data, desk.runs / "trees"))
-    return _train(make, data.train, data.valid, recipe, recipe.start, None, desk.checkpoints / "start")
+    part = Part(data.train, data.valid, make_structure(recipe.structure, data, desk.runs / "trees"), None)
+    return _train(part, recipe, recipe.start, data, desk.checkpoints / "start")
 
 
-def _train(
-    make: Callable[[], pc.PIC],
-    rows: Any,
-    valid: Any,
-    recipe: Recipe,
-    stages: Sequence[Stage],
-    first: pc.PIC | None,
-    folder: Path,
-) -> tuple[pc.PIC, float]:
-    """A PIC after some stages, with its averaged weights if it has them, and their seconds.
-
-    Args:
-        make: Makes a PIC that has not learned anything yet.
-        rows: The images.
-        valid: Those for validation.
-        recipe: The recipe.
-        stages: The stages.
-        first: A PIC whose nets it begins with, or None.
-        folder: For the checkpoints.
-    """
-    seconds, found = 0.0, first
+def _train(part: Part, recipe: Recipe, stages: Sequence[Stage], data: Dataset, folder: Path) -> tuple[pc.PIC, float]:
+    """A PIC after some stages, with its averaged weights if it has them, and their seconds."""
+    seconds, found = 0.0, part.first
     for number, stage in enumerate(stages):
-        model = make()
+        model = _model(recipe, data, part.structure)
         if found is not None:
             begin_with(model, found)
-        trained, history = train_on(model, rows, valid, _fit_settings(recipe, stage), folder / str(number))
+        trained, history = train_on(model, part.rows, part.valid, _fit_settings(recipe, stage), folder / str(number))
         assert isinstance(trained, pc.PIC)
         found = trained.plain() if isinstance(trained, AveragedPIC) else trained
         seconds += history.records[-1]["seconds"]
@@ -210,9 +221,9 @@ def rows(records: Sequence[Record]) -> list[list[str]]:
         if "test" in figures:
             continue
         test = f"**{tested[record['key']]:.3f}**" if record["key"] in tested else ""
-        stages = [_stages(settings[name]) for name in ("start", "stages")]
-        sizes = [str(settings["components"]), *stages, str(settings["points"])]
-        table.append([record["key"], *sizes, f"{record['seconds'] / 60:.0f}", f"{figures['valid']:.3f}", test])
+        start = ", ".join(settings.get("needs", ())) or _stages(settings["start"])
+        sizes = [str(len(figures["weights"])), start, _stages(settings["stages"]), str(settings["points"])]
+        table.append([record["key"], *sizes, f"{_seconds(record) / 60:.0f}", f"{figures['valid']:.3f}", test])
     return table
 
 

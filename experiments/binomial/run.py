@@ -7,7 +7,7 @@ from pathlib import Path
 
 import images.run as images
 from density import model_jobs
-from harness import Job, Record, read_models, read_settings
+from harness import Job, Record, merged, read_models, read_settings
 from plots import NAMES, paired_scatter
 
 PLACE = "Figure B.1b"
@@ -18,7 +18,8 @@ rows = images.rows
 
 def jobs(quick: bool) -> list[Job]:
     """All models at all sizes."""
-    return model_jobs(read_settings(__file__, quick), read_models(quick))
+    settings = read_settings(__file__, quick)
+    return model_jobs(settings, merged(read_models(quick), settings["changes"]))
 
 
 def draw(records: Sequence[Record], folder: Path) -> None:
