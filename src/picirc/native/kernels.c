@@ -1,7 +1,7 @@
 /* The inner loops of the tensor program for single precision, each one pass over memory that is still in the cache.
 
-   What they compute is defined by the functions of the same names in qpc/layers.py and qpc/evidence.py, which do the
-   same with PyTorch. Arrays are contiguous, batches last. */
+   Each has a twin in qpc/ that does the same with PyTorch and stands beside the call: where `kernels_for` has no loops to
+   offer, the twin computes. Arrays are contiguous, batches last. */
 
 #include <float.h>
 #include <math.h>

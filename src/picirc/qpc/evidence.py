@@ -230,12 +230,13 @@ Evidence = Points | Intervals | Modes | Tilted
 
 def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
     """``out[f, s, b] = table[f, s, x[f, b]]``; tables are ``(fold or 1, states, values)``."""
-    codes = x.int()
+    codes = x.long()
     native = kernels_for(table, out)
+    # A compiled loop would read beyond the table, where PyTorch raises an error.
     if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
-        native.look_up(table, codes, out)
+        native.look_up(table, codes.int(), out)
         return
-    chosen = codes.long().unsqueeze(1).expand(-1, table.shape[1], -1)
+    chosen = codes.unsqueeze(1).expand(-1, table.shape[1], -1)
     torch.gather(table.expand(len(x), -1, -1), 2, chosen, out=out)
 
 

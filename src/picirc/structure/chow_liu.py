@@ -39,9 +39,8 @@ def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
         raise ArgumentError("weights", "a square matrix", f"shape {matrix.shape}")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
         raise ArgumentError("weights", "a symmetric matrix of finite numbers", "another one")
-    left, right = (
-        side.astype(np.int32) for side in np.triu_indices(len(matrix), k=1)
-    )  # scipy 1.14 wants no longer ones
+    # Spanning trees of scipy 1.14 take indices of 32 bits only.
+    left, right = (side.astype(np.int32) for side in np.triu_indices(len(matrix), k=1))
     by_weight = np.argsort(-np.round(matrix[left, right], TIE_DECIMALS), kind="stable")
     # Ranks instead of weights: no zeros, which would read as absent edges, and no ties left to the library.
     ranks = np.empty(len(by_weight))
