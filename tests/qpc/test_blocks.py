@@ -334,7 +334,7 @@ def test_samples_have_the_conditional_distribution(qpc, truth, number):
 def test_samples_for_many_patterns_at_once(qpc, truth, monkeypatch):
     """In parts, with a different set of columns missing in every row."""
     e = evidence(qpc)[1:5]
-    monkeypatch.setattr(completion, "_CHOICES", 4000)
+    monkeypatch.setattr(completion, "_STATES", 4000)
     monkeypatch.setattr(Engine.parts, "__defaults__", (2 * qpc.engine.program.elements(),))
     samples = qpc.sample(2000, given=e, generator=seeded(6))
     for number, row in enumerate(e):

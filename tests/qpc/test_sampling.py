@@ -11,7 +11,7 @@ from table_circuits import COLUMNS, TABLES, Table, columns_data, conditions, eac
 
 import picirc as pc
 from cases import CASES
-from picirc.qpc import completion
+from picirc.qpc import completion, descend
 from picirc.qpc.likelihood import Engine
 
 TINY = 1e-4  # a p-value below this is a failure
@@ -174,11 +174,27 @@ def test_samples_in_parts(monkeypatch):
     """Few choices at a time and few rows of evidence at a time: the same distribution."""
     table = TABLES["quad_graph"]
     qpc, given = table.qpc(), evidences(table)
-    monkeypatch.setattr(completion, "_CHOICES", 500)
+    monkeypatch.setattr(completion, "_STATES", 500)
     monkeypatch.setattr(Engine.parts, "__defaults__", (2 * qpc.engine.program.elements(),))
     samples = qpc.sample(1000, given=given, generator=seeded(7))
     for number, (evidence, joint) in enumerate(conditions(table)):
         assert chi_square(joint.counts(samples[:, number]), joint.p) > TINY, evidence
+
+
+@each_table
+def test_few_scores_at_a_time(table, monkeypatch):
+    """The pieces in which rows and inputs are chosen make no difference, one sample for one number of the generator."""
+    qpc, given = table.qpc(), evidences(table)
+
+    def drawn() -> list[torch.Tensor]:
+        counts = {None: (3, 50), given: (2,)}  # few samples a state, and many
+        return [qpc.sample(n, given=e, generator=seeded(8)) for e, ns in counts.items() for n in ns]
+
+    whole = drawn()
+    monkeypatch.setattr(descend, "_LEAST", 1)
+    monkeypatch.setattr(descend, "_MOST", 1)
+    for pieces, together in zip(drawn(), whole, strict=True):
+        torch.testing.assert_close(pieces, together)
 
 
 def test_samples_of_many_variables():

@@ -8,20 +8,16 @@ import torch
 from torch import Tensor
 
 from picirc.inputs import Family
-from picirc.qpc.descend import Maximiser, Sampler, descend, project
-from picirc.qpc.evidence import Modes, Points, chunks
+from picirc.qpc.descend import Maximiser, Sampler, at_once, descend, project
+from picirc.qpc.evidence import Modes, Points, pieces
 from picirc.qpc.likelihood import Engine
 from picirc.qpc.maximum import max_up
 from picirc.qpc.program import Parameters
 from picirc.qpc.queries import check_possible
-from picirc.qpc.steps import SumStep
 from picirc.qpc.trace import Trace
 
-# The choices of one step may take this many elements at a time.
-_CHOICES = 2**25
-
-# The parameters of the inputs that are drawn at a time.
-_DRAWN = 2**17
+# The states that are chosen at a time, of all samples.
+_STATES = 2**22
 
 Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
 
@@ -46,13 +42,27 @@ def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generat
         trace = engine.up(part, parameters, keep=False)
         check_possible(engine.program.root(trace), first=where.start)
         columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
-        blocks = []
-        for some in columns.split(_at_once(engine)):
-            states = descend(engine.program, trace, parameters, some, sampler)
-            blocks.append(_complete(engine, parameters, part, some, states, outcome, generator))
-        drawn.append(torch.cat(blocks).view(n, part.batch, -1))
+        rows = sum(pool.rows for pool in engine.program.schedule.pools)
+        blocks = [
+            _complete(
+                engine,
+                parameters,
+                part,
+                some,
+                descend(engine.program, trace, parameters, some, sampler),
+                outcome,
+                generator,
+            )
+            for some in columns.split(max(1, _STATES // rows))
+        ]
+        drawn.append(_joined(blocks).view(n, part.batch, -1))
         trace.lease.release()
-    return torch.cat(drawn, 1)
+    return _joined(drawn, 1)
+
+
+def _joined(parts: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """All parts along an axis; one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
 
 
 def most_probable(engine: Engine, parameters: Parameters, points: Points) -> Tensor:
@@ -93,14 +103,6 @@ def _max_trace(engine: Engine, parameters: Parameters, points: Points) -> Trace:
     )
 
 
-def _at_once(engine: Engine) -> int:
-    """The number of samples whose choices at the widest step fit into memory."""
-    program = engine.program
-    steps = [step for step in program.schedule.steps if isinstance(step, SumStep)]
-    widest = max(((step.stop - step.start) * program.dims(step)[2] for step in steps), default=1)
-    return max(1, _CHOICES // widest)
-
-
 def _complete(
     engine: Engine,
     parameters: Parameters,
@@ -114,25 +116,33 @@ def _complete(
 
     Those of independent inputs come from ``outcome``; correlated ones are drawn, or their means without a generator.
     """
+    program, layer = engine.program, engine.layer
     values = points.values[:, columns].T.contiguous()  # (samples, variables)
-    for group in engine.layer.groups:
-        column = engine.program.index(group.columns, values.device)
-        state = states[group.pool][engine.program.index(group.rows, values.device)]  # (fold, samples)
+    for group in layer.groups:
+        column, rows = (program.index(where, values.device) for where in (group.columns, group.rows))
+        chosen = states[group.pool]
         if group.correlation is not None:
-            known = values.T[column]  # (m, samples)
+            state, known = chosen[rows], values.T[column]  # (m, samples)
             noise = None
             if generator is not None:
                 noise = torch.randn(known.shape, generator=generator, dtype=known.dtype, device=known.device)
-            found = engine.layer.block(group, parameters).complete(known, state[0].clamp(min=0), noise)
+            found = layer.block(group, parameters).complete(known, state[0].clamp(min=0), noise)
             values[:, column] = torch.where(state >= 0, found, known).T
             continue
-        params = engine.layer.select(group, parameters.inputs[group.params])
-        if group.axes is not None:
-            state = project(state, group.axes, engine.program.shapes[group.pool])
-        wanted = (state >= 0) & values.T[column].isnan()
-        for part in chunks(params, _DRAWN) if len(params) > 1 else [slice(None)]:
-            slot, sample = wanted[part].nonzero(as_tuple=True)
-            row = slot if len(params) > 1 else torch.zeros_like(slot)
-            found = outcome(group.family, params[part], row, state[part][slot, sample])
+        params = layer.select(group, parameters.inputs[group.params])
+        shared = len(params) == 1
+        for part in [slice(None)] if shared else pieces(len(params), _drawn(params, len(columns)), at_once(states)):
+            state = chosen[rows[part]]  # (fold, samples)
+            if group.axes is not None:
+                state = project(state, group.axes, program.shapes[group.pool])
+            slot, sample = ((state >= 0) & values.T[column[part]].isnan()).nonzero(as_tuple=True)
+            row = torch.zeros_like(slot) if shared else slot
+            found = outcome(group.family, params[part], row, state[slot, sample])
             values[sample, column[part][slot]] = found
     return values
+
+
+def _drawn(params: Tensor, samples: int) -> int:
+    """The elements that the samples of one variable take: a copy of what each uses, or all tables if they are fewer."""
+    states = params.shape[1]
+    return min(states, samples) * params[0, 0].numel()

@@ -14,9 +14,13 @@ import torch
 from torch import Tensor
 
 from picirc.native import kernels_for
+from picirc.qpc.evidence import pieces
 from picirc.qpc.program import Parameters, Program
 from picirc.qpc.steps import MixStep, PassStep, Send, SumStep
 from picirc.qpc.trace import Trace
+
+# The scores that are in memory at a time: enough for a fast loop, and few enough for a processor's cache.
+_LEAST, _MOST = 2**13, 2**20
 
 
 class Chooser(Protocol):
@@ -27,7 +31,7 @@ class Chooser(Protocol):
         """Whether scores are logarithms (after ``max_up``), or probabilities up to a factor (after ``up``)."""
 
     def pick(self, scores: Tensor) -> Tensor:
-        """One choice for every row of scores: ``(n, choices)`` to ``(n,)``."""
+        """One choice for every row of scores, which may be overwritten: ``(n, choices)`` to ``(n,)``."""
 
     def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
         """``pick(tables[rows])``, where rows ``(n,)`` are many and the tables ``(m, choices)`` few."""
@@ -42,7 +46,7 @@ class Sampler:
 
     def pick(self, scores: Tensor) -> Tensor:
         """Draw for every row by a search in its own cumulative sum."""
-        total = scores.cumsum(-1)
+        total = scores.cumsum_(-1)
         u = self._uniform(total[:, -1])
         return torch.searchsorted(total, u.unsqueeze(1), right=True).squeeze(1).clamp_(max=scores.shape[1] - 1)
 
@@ -116,6 +120,13 @@ def descend(program: Program, trace: Trace, parameters: Parameters, columns: Ten
     return states
 
 
+def at_once(states: Sequence[Tensor], trace: Trace | None = None) -> int:
+    """The number of scores that may be in memory at a time: little beside what is there, the states and the trace."""
+    chosen = sum(pool.numel() for pool in states)
+    values = sum(pool.numel() for pool in trace.rows) if trace else 0
+    return min(max(_LEAST, chosen, values // 16), _MOST)
+
+
 def project(states: Tensor, axes: Sequence[int], target: Sequence[int]) -> Tensor:
     """The state over some axes of a row, from its state over all of them; −1 stays −1.
 
@@ -169,34 +180,63 @@ def _choose_sum(
 ) -> None:
     g, o, z, r = program.dims(step)
     fold, samples = step.stop - step.start, len(columns)
-    outcome, edge = results.view(fold, step.edges, samples).max(1)  # (fold, samples)
+    results = results.view(fold, step.edges, samples)
+    block = parameters.weights[step.block]
+    weights = block[step.first : step.first + _count(step)].reshape(fold, step.edges, g, o, z)
+    cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
+    found = states[step.pool][step.start : step.stop]
+    scores = z * (min(samples, step.edges * g * o) if cells.shape[-1] == 1 else samples)
+    for part in pieces(fold, scores, at_once(states, trace)):
+        found[part] = _choice(results[part], weights[part], cells[part], columns, chooser)
+
+
+def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, chooser: Chooser) -> Tensor:
+    """The states of some rows, ``(fold, samples)``.
+
+    Args:
+        results: The states of their results, ``(fold, edges, samples)``, −1 where a result is not reached.
+        weights: ``(fold, edges, g, o, z)``.
+        cells: Their values, ``(fold, g, z, r, batch)``.
+        columns: The data point of each sample.
+        chooser: How to choose.
+    """
+    (fold, edges, g, o, z), r, samples = weights.shape, cells.shape[3], len(columns)
+    outcome, edge = results.max(1)  # (fold, samples)
     active = outcome.clamp(min=0)
     at_r, rest = active % r, torch.div(active, r, rounding_mode="floor")
     at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
     row = torch.arange(fold, device=columns.device).unsqueeze(1)
-    # The row of the weights, among those of this step, that leads to each result.
-    number = ((row * step.edges + edge) * g + at_g) * o + at_o
-    block = parameters.weights[step.block]
-    weights = block[step.first : step.first + _count(step)].reshape(-1, z)
-    cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
-    if r == 1 and cells.shape[-1] == 1 and samples > step.edges * g * o:
+    number = (((row * edges + edge) * g + at_g) * o + at_o).flatten()  # of the weights that lead to each result
+    if r == 1 and cells.shape[-1] == 1 and samples > edges * g * o:
         # One data point for many samples: the scores are the same few tables for all of them.
-        scores = _combined(weights.view(fold, step.edges, g, o, z), cells.view(fold, 1, g, 1, z), chooser)
-        chosen = chooser.look_up(scores.reshape(-1, z), number.flatten())
+        scores = _combined(weights, cells.view(fold, 1, g, 1, z), chooser)
+        chosen = chooser.look_up(scores.reshape(-1, z), number)
     else:
-        if g == r == 1:
-            # Copying rows of a transposed view is faster than gathering single numbers.
-            values = cells.view(fold, z, -1).transpose(1, 2).index_select(1, columns).reshape(-1, z)
-        else:
-            values = cells[row, at_g, :, at_r, columns.unsqueeze(0)].reshape(-1, z)
-        chosen = chooser.pick(_combined(weights.index_select(0, number.flatten()), values, chooser))
-    chosen = chosen.view(fold, samples)
-    state = (at_g * z + chosen) * r + at_r
-    states[step.pool][step.start : step.stop] = torch.where(outcome < 0, outcome, state)
+        used = weights.reshape(-1, z).index_select(0, number).view(fold, samples, z)
+        values = _values(cells, at_g, at_r, columns)
+        chosen = chooser.pick(_combined(used, values, chooser, out=used).flatten(0, 1))
+    state = (at_g * z + chosen.view(fold, samples)) * r + at_r
+    return torch.where(outcome < 0, outcome, state)
 
 
-def _combined(weights: Tensor, values: Tensor, chooser: Chooser) -> Tensor:
-    return weights.log() + values if chooser.logarithmic else weights * values
+def _values(cells: Tensor, at_g: Tensor, at_r: Tensor, columns: Tensor) -> Tensor:
+    """The values of the integrated states: of ``(fold, g, z, r, batch)`` those at some g, r and columns.
+
+    The result is ``(fold, samples, z)``, or has 1 in place of samples that are all given the same.
+    """
+    fold, g, z, r, batch = cells.shape
+    if not g == r == 1:
+        row = torch.arange(fold, device=columns.device).unsqueeze(1)
+        return cells[row, at_g, :, at_r, columns.unsqueeze(0)]
+    # Copying rows of a transposed view is faster than gathering single numbers.
+    values = cells.view(fold, z, batch).transpose(1, 2)
+    return values if batch == 1 else values.index_select(1, columns)
+
+
+def _combined(weights: Tensor, values: Tensor, chooser: Chooser, out: Tensor | None = None) -> Tensor:
+    if chooser.logarithmic:
+        return torch.add(torch.log(weights, out=out), values, out=out)
+    return torch.mul(weights, values, out=out)
 
 
 def _choose_mix(
@@ -216,7 +256,7 @@ def _choose_mix(
     weights = parameters.mixtures[step.block]
     fold, arity = sources.shape
     per_state = active.expand(-1, arity, -1) if weights.shape[2] > 1 else active.new_zeros(fold, arity, len(columns))
-    scores = (parts + weights.gather(2, per_state).log()).transpose(1, 2).reshape(-1, arity)
+    scores = (parts + weights.gather(2, per_state).log()).transpose(1, 2).reshape(-1, arity).contiguous()
     if not chooser.logarithmic:
         scores = (scores - scores.amax(-1, keepdim=True).clamp(min=torch.finfo(scores.dtype).min)).exp()
     chosen = chooser.pick(scores).view(fold, 1, -1)

@@ -242,8 +242,12 @@ def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
 
 def chunks(values: Tensor, most: int = _CHUNK_ELEMENTS) -> list[slice]:
     """Slices of the first axis that hold a moderate number of elements each."""
-    fold, elements = values.shape[0], max(1, values.numel())
-    size = max(1, most * fold // elements)
+    return pieces(len(values), values[:1].numel(), most)
+
+
+def pieces(fold: int, each: int, most: int) -> list[slice]:
+    """Slices of an axis whose entries have ``each`` elements, with ``most`` elements in a slice, or with one entry."""
+    size = max(1, most // max(1, each))
     return [slice(start, min(start + size, fold)) for start in range(0, fold, size)]
 
 
