@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 import picirc as pc
-from measure import Fresh, interleaved, peak, seconds
-from pair import Pair
+from measure import Fresh, Run, interleaved, peak, seconds
+from pair import SAMPLES, Pair
 from workload import CATEGORIES, PIXELS
 
 AGREEMENT = 1e-5  # relative, of log-likelihoods in single precision
@@ -40,15 +40,21 @@ def build(peer: str, structure: str, states: int, parents: Parents, categories: 
 def alone(case: str, side: int, batch: int, task: tuple[str, str, int, Parents]) -> tuple[float, int]:
     """Time and peak memory of one side of a pair, in a process of its own."""
     peer, structure, states, parents = task
-    small = build(peer, structure, 2, pc.chain(16).parents, categories=4)
-    small.runs(torch.zeros(2, 16))[case][side]()  # loads the code and starts the threads
-    run = build(peer, structure, states, parents).runs(data(batch, len(parents)))[case][side]
+    small = build(peer, structure, 2 * SAMPLES, pc.chain(16).parents, categories=4)  # few samples a state, as below
+    _side(small, torch.zeros(2, 16), case, side)()  # loads the code and starts the threads
+    run = _side(build(peer, structure, states, parents), data(batch, len(parents)), case, side)
     _limit_memory()
     spent: list[float] = []
     memory = peak(lambda: spent.append(seconds(run)), times=1)
     if spent[0] < 1:
         spent = [seconds(run) for _ in range(7)]
     return median(spent), memory
+
+
+def _side(pair: Pair, x: torch.Tensor, case: str, side: int) -> Run:
+    run = pair.runs(x)[case][side]
+    assert run is not None
+    return run
 
 
 def data(batch: int, variables: int) -> torch.Tensor:
@@ -72,25 +78,36 @@ def compare(peer: str, structure: str, states: int, task: dict[str, Any], fresh:
     if not difference < AGREEMENT:
         raise RuntimeError(f"{peer}, {structure}: the log-likelihoods differ by {difference:.1e}, relatively")
     shape = {"peer": peer, "structure": structure, "states": states, "batch": batch, "disagreement": difference}
+    one = (batch, (peer, structure, states, parents))
     records = []
     for case, (ours, theirs) in pair.runs(x).items():
         record: dict[str, Any] = {**shape, "case": case}
-        one = (batch, (peer, structure, states, parents))
         record["ours_seconds"], record["ours_bytes"] = fresh(alone, case, 0, *one)
-        try:
-            record["theirs_seconds"], record["theirs_bytes"] = fresh(alone, case, 1, *one, timeout=task["patience"])
-        except RuntimeError as failure:
-            record["theirs_failure"] = "out of memory" if "allocate memory" in str(failure) else str(failure)
-            records.append(record)
-            continue
-        if "samples" in case:  # too slow and too large on their side to run many times
-            record["ratio"] = record["theirs_seconds"] / record["ours_seconds"]
-        else:
-            timing = interleaved(theirs, ours, task["budget"], warm_up=1)
-            record |= {"theirs_seconds": timing.seconds, "ours_seconds": timing.base}
-            record |= {"ratio": timing.ratio, "repetitions": timing.repetitions}
+        if theirs is not None:
+            try:
+                other = fresh(alone, case, 1, *one, timeout=task["patience"])
+            except RuntimeError as failure:
+                record["theirs_failure"] = "out of memory" if "allocate memory" in str(failure) else str(failure)
+            else:
+                record["theirs_seconds"], record["theirs_bytes"] = other
+                record |= _ratio(record) if "samples" in case else _taking_turns(ours, theirs, task["budget"])
         records.append(record)
     return records
+
+
+def _ratio(record: dict[str, Any]) -> dict[str, Any]:
+    """Of what is too slow and too large on their side to run many times."""
+    return {"ratio": record["theirs_seconds"] / record["ours_seconds"]}
+
+
+def _taking_turns(ours: Run, theirs: Run, budget: float) -> dict[str, Any]:
+    timing = interleaved(theirs, ours, budget, warm_up=1)
+    return {
+        "theirs_seconds": timing.seconds,
+        "ours_seconds": timing.base,
+        "ratio": timing.ratio,
+        "repetitions": timing.repetitions,
+    }
 
 
 def main() -> None:
