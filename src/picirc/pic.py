@@ -13,6 +13,7 @@ from picirc.compile.skeleton import Skeleton
 from picirc.errors import ArgumentError
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
+from picirc.inputs.numerics import probabilities
 from picirc.qpc.blocks import correlation
 from picirc.qpc.distribution import QPC
 from picirc.qpc.program import Parameters
@@ -73,7 +74,7 @@ class HCLT(nn.Module):
 
     def parameters_of_circuit(self) -> Parameters:
         """The numbers of the circuit: normalised weights and valid input parameters."""
-        weights = tuple(w.softmax(-1) for w in self.weights)
+        weights = tuple(probabilities(w) for w in self.weights)
         mixtures = tuple(w.softmax(1) for w in self.mixtures)
         groups = self.skeleton.groups
         inputs = tuple(g.family.constrain(raw) for g, raw in zip(groups, self.inputs, strict=True))

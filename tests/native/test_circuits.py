@@ -26,7 +26,7 @@ CIRCUITS = {
 }
 LOOPS = {
     *("scale_rows", "add_logs", "add_scales", "mix_up"),
-    *("collect_quotients", "multiply_flows", "look_up", "max_product", "bisect"),
+    *("collect_quotients", "multiply_flows", "look_up", "max_product", "bisect", "log_softmax"),
 }
 Results = list[Tensor]
 

@@ -7,13 +7,13 @@ shape live in one *pool*, numbered by height, so that each step works on a conti
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from picirc.compile.cells import Cell, Cells, Closure, Indices
-from picirc.qpc.steps import Kinds, MixStep, PassStep, Pool, Schedule, Send, Step, SumStep
+from picirc.qpc.steps import Flags, Kinds, MixStep, PassStep, Pool, Schedule, Send, Step, SumStep
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Sum
 
@@ -91,7 +91,7 @@ class _Planner:
         steps = [step for group in groups for step in self._steps(group)]
         pools = tuple(Pool(kinds, self.counts[i]) for kinds, i in self.pools.items())
         blocks = tuple(Block(*shape, integrals=tuple(self.integrals[i])) for shape, i in self.blocks.items())
-        schedule = Schedule(pools, tuple(steps), self.place[self.cells.root])
+        schedule = Schedule(pools, self._with_fresh_rows(steps), self.place[self.cells.root])
         return Plan(schedule, blocks, tuple(self.mixtures), tuple(self._slots()), tuple(self._latents()))
 
     def _groups(self) -> list[list[Cell]]:
@@ -161,6 +161,22 @@ class _Planner:
             for (pool, axes), (sources, rows) in targets.items()
         )
 
+    def _with_fresh_rows(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """Mark what comes first at a row: it can be written, and the row need not be cleared before."""
+        held = [np.zeros(count, dtype=bool) for count in self.counts]
+        for cell, (pool, row) in self.place.items():
+            held[pool][row] = bool(cell.mixed) or any(isinstance(term, Input) for term in cell.terms)
+        sends = [send for step in steps if not isinstance(step, MixStep) for send in step.sends]
+        for send in sends:
+            if send.axes is not None:  # reaches only a part of a row, unless it is repeated
+                held[send.pool][send.rows] = True
+        found = []
+        for step in steps:
+            if not isinstance(step, MixStep):
+                step = replace(step, sends=tuple(_with_fresh(send, held[send.pool]) for send in step.sends))
+            found.append(step)
+        return tuple(found)
+
     def _slots(self) -> list[Slot]:
         slots = []
         for cell in self.cells.cells:
@@ -191,3 +207,12 @@ class _Planner:
 
 def _axes(order: Indices, target: Indices) -> tuple[int, ...] | None:
     return None if order == target else tuple(target.index(index) for index in order)
+
+
+def _with_fresh(send: Send, held: Flags) -> Send:
+    """A send with its first entry at each row that holds nothing marked; then these hold something too."""
+    first = np.zeros(len(send.rows), dtype=bool)
+    first[np.unique(send.rows, return_index=True)[1]] = True
+    fresh = first & ~held[send.rows]
+    held[send.rows] = True
+    return replace(send, fresh=fresh) if fresh.any() else send

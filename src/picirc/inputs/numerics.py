@@ -10,6 +10,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from picirc.native import kernels_for
 from picirc.recycling import recycled
 
 # Elements that are normalised at a time, few enough to stay in the processor's cache.
@@ -31,8 +32,11 @@ class _LogProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, raw: Tensor, limit: float) -> Tensor:
         logs = recycled(raw.shape, raw)
-        for some, out in zip(_pieces(raw), _pieces(logs), strict=True):
-            torch.log_softmax(_within(some, limit), -1, out=out)
+        if native := kernels_for(raw, logs):
+            native.log_softmax(logs, raw, limit)
+        else:
+            for some, out in zip(_pieces(raw), _pieces(logs), strict=True):
+                torch.log_softmax(_within(some, limit), -1, out=out)
         ctx.save_for_backward(raw, logs)
         ctx.limit = limit
         return logs
@@ -47,6 +51,31 @@ class _LogProbabilities(torch.autograd.Function):
             torch.sub(flow, out, out=out)
             out.masked_fill_(some.abs() > ctx.limit, 0.0)
         return found, None
+
+
+def probabilities(raw: Tensor) -> Tensor:
+    """``softmax`` over the last axis; for large tables, in storage used before."""
+    found: Tensor = _Probabilities.apply(raw)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Probabilities(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor) -> Tensor:
+        found = recycled(raw.shape, raw)
+        torch.softmax(raw, -1, out=found)
+        ctx.save_for_backward(found)
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradient: Tensor) -> Tensor:
+        (found,) = ctx.saved_tensors
+        raw = recycled(found.shape, found)
+        for p, flow, out in zip(*map(_pieces, (found, gradient[0], raw)), strict=True):
+            torch.sub(flow, (flow * p).sum(-1, keepdim=True), out=out)
+            out.mul_(p)
+        return raw
 
 
 def _within(raw: Tensor, limit: float) -> Tensor:

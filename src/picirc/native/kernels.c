@@ -94,14 +94,16 @@ static inline float logarithm(float x) {
 
 static inline int is_normal(float x) { return x >= FLT_MIN && x <= FLT_MAX; }
 
-/* A few numbers at a time: zeros and the like, which take longer, are rare. */
-static inline void add_logs(float *restrict target, const float *restrict sums, int64_t count) {
+/* A few numbers at a time: zeros and the like, which take longer, are rare. A fresh target holds nothing yet. */
+static inline __attribute__((always_inline)) void add_logs(float *restrict target, const float *restrict sums,
+                                                           int64_t count, int fresh) {
     int normal = 1;
     for (int64_t j = 0; j < count; j++) normal &= is_normal(sums[j]);
     if (normal)
-        for (int64_t j = 0; j < count; j++) target[j] += logarithm(sums[j]);
+        for (int64_t j = 0; j < count; j++) target[j] = (fresh ? 0.0f : target[j]) + logarithm(sums[j]);
     else
-        for (int64_t j = 0; j < count; j++) target[j] += is_normal(sums[j]) ? logarithm(sums[j]) : logf(sums[j]);
+        for (int64_t j = 0; j < count; j++)
+            target[j] = (fresh ? 0.0f : target[j]) + (is_normal(sums[j]) ? logarithm(sums[j]) : logf(sums[j]));
 }
 
 /* The maximum, which is NaN if one of both is: no NaN shall be lost. */
@@ -164,6 +166,7 @@ void picirc_scale_rows(float *rows, float *shift, int64_t fold, int64_t states, 
 typedef struct {
     float *target;
     const int64_t *rows, *sources;
+    const uint8_t *fresh;
     const float *sums;
     int64_t count, size;
 } AddLogs;
@@ -174,14 +177,19 @@ static void add_logs_loop(const void *task, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < t.count; i++) {
         float *target = t.target + t.rows[i] * t.size;
         const float *sums = t.sums + (t.sources ? t.sources[i] : i) * t.size;
-        for (int64_t first = begin; first < end; first += BLOCK)
-            add_logs(target + first, sums + first, end - first < BLOCK ? end - first : BLOCK);
+        for (int64_t first = begin; first < end; first += BLOCK) {
+            int64_t width = end - first < BLOCK ? end - first : BLOCK;
+            if (t.fresh && t.fresh[i])
+                add_logs(target + first, sums + first, width, 1);
+            else
+                add_logs(target + first, sums + first, width, 0);
+        }
     }
 }
 
-void picirc_add_logs(float *target, const int64_t *rows, const int64_t *sources, const float *sums, int64_t count,
-                     int64_t size, int threads) {
-    AddLogs task = {target, rows, sources, sums, count, size};
+void picirc_add_logs(float *target, const int64_t *rows, const int64_t *sources, const uint8_t *fresh,
+                     const float *sums, int64_t count, int64_t size, int threads) {
+    AddLogs task = {target, rows, sources, fresh, sums, count, size};
     run(add_logs_loop, &task, size, count * size, threads);
 }
 
@@ -260,7 +268,7 @@ static void mix_loop(const void *task, int64_t begin, int64_t end) {
             }
             float *out = t.out + (fold * t.states + s) * t.batch + first;
             memcpy(out, top, (size_t)width * sizeof *out);
-            add_logs(out, sum, width);
+            add_logs(out, sum, width, 0);
         }
     }
 }
@@ -416,4 +424,42 @@ void picirc_bisect(int64_t *out, const float *tables, const int64_t *rows, const
                    int64_t entries, int threads) {
     Bisect task = {out, tables, rows, values, entries};
     run(bisect_loop, &task, count, 8 * count, threads);
+}
+
+/* ---- log_softmax ---- */
+
+typedef struct {
+    float *out;
+    const float *raw;
+    int64_t values;
+    float limit;
+} LogSoftmax;
+
+static inline float within(float x, float limit) { return x < -limit ? -limit : x > limit ? limit : x; }
+
+/* Several maxima and sums side by side, which compilers may not make of one by themselves. */
+static void log_softmax_loop(const void *task, int64_t begin, int64_t end) {
+    const LogSoftmax t = *(const LogSoftmax *)task;
+    int64_t even = t.values / LANES * LANES;
+    for (int64_t item = begin; item < end; item++) {
+        const float *raw = t.raw + item * t.values;
+        float *out = t.out + item * t.values, tops[LANES], sums[LANES] = {0}, top = -FLT_MAX, sum = 0.0f;
+        for (int l = 0; l < LANES; l++) tops[l] = -FLT_MAX;
+        for (int64_t j = 0; j < even; j += LANES)
+            for (int l = 0; l < LANES; l++) tops[l] = larger(within(raw[j + l], t.limit), tops[l]);
+        for (int64_t j = even; j < t.values; j++) top = larger(within(raw[j], t.limit), top);
+        for (int l = 0; l < LANES; l++) top = larger(tops[l], top);
+        for (int64_t j = 0; j < t.values; j++) out[j] = within(raw[j], t.limit) - top;
+        for (int64_t j = 0; j < even; j += LANES)
+            for (int l = 0; l < LANES; l++) sums[l] += out[j + l] < LEAST ? 0.0f : exponential(out[j + l]);
+        for (int64_t j = even; j < t.values; j++) sum += out[j] < LEAST ? 0.0f : exponential(out[j]);
+        for (int l = 0; l < LANES; l++) sum += sums[l];
+        float whole = logf(sum);
+        for (int64_t j = 0; j < t.values; j++) out[j] -= whole;
+    }
+}
+
+void picirc_log_softmax(float *out, const float *raw, int64_t count, int64_t values, float limit, int threads) {
+    LogSoftmax task = {out, raw, values, limit};
+    run(log_softmax_loop, &task, count, count * values, threads);
 }

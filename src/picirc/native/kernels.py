@@ -15,13 +15,14 @@ _INT, _SIZE, _FLOAT, _ARRAY = ctypes.c_int, ctypes.c_int64, ctypes.c_float, ctyp
 MOST_PARTS = 16  # of a mixture; as in kernels.c
 _SIGNATURES: dict[str, list[Any]] = {
     "scale_rows": [_ARRAY] * 2 + [_SIZE] * 3 + [_FLOAT] * 2,
-    "add_logs": [_ARRAY] * 4 + [_SIZE] * 2,
+    "add_logs": [_ARRAY] * 5 + [_SIZE] * 2,
     "add_scales": [_ARRAY] * 5 + [_SIZE] * 3,
     "mix_up": [_ARRAY] * 6 + [_SIZE] * 5,
     "max_product": [_ARRAY] * 3 + [_SIZE] * 4,
     "bisect": [_ARRAY] * 4 + [_SIZE] * 2,
     "collect_quotients": [_ARRAY] * 4 + [_SIZE] * 2,
     "multiply_flows": [_ARRAY] * 2 + [_SIZE] + [_FLOAT],
+    "log_softmax": [_ARRAY] * 2 + [_SIZE] * 2 + [_FLOAT],
     "look_up": [_ARRAY] * 3 + [_SIZE] * 4 + [_INT],
 }
 
@@ -49,7 +50,9 @@ class Kernels:
         """
         self._call("scale_rows", (rows, shift), *rows.shape, headroom, least)
 
-    def add_logs(self, target: Tensor, rows: Tensor, sources: Tensor | None, sums: Tensor) -> None:
+    def add_logs(
+        self, target: Tensor, rows: Tensor, sources: Tensor | None, sums: Tensor, fresh: Tensor | None = None
+    ) -> None:
         """``target[rows[i]] += log(sums[sources[i]])``, for all i one after the other.
 
         Args:
@@ -57,8 +60,9 @@ class Kernels:
             rows: ``(n,)``.
             sources: ``(n,)``, or None for 0, 1, ….
             sums: ``(…, states, batch)``, or the same numbers in other shapes.
+            fresh: ``(n,)``, booleans: where ``=`` takes the place of ``+=``; None for nowhere.
         """
-        self._call("add_logs", (target, rows, sources, sums), len(rows), target.shape[1] * target.shape[2])
+        self._call("add_logs", (target, rows, sources, fresh, sums), len(rows), target.shape[1] * target.shape[2])
 
     def add_scales(
         self, target: Tensor, rows: Tensor, sources: Tensor | None, scales: Tensor, shift: Tensor, edges: int
@@ -137,6 +141,16 @@ class Kernels:
         """
         fold, states, batch = out.shape
         self._call("look_up", (table, codes, out), fold, states, table.shape[2], batch, len(table) == 1)
+
+    def log_softmax(self, out: Tensor, raw: Tensor, limit: float) -> None:
+        """The logarithm of ``softmax`` over the last axis of values kept within ±limit.
+
+        Args:
+            out: As ``raw``.
+            raw: ``(…, values)``.
+            limit: Values beyond it are taken for it.
+        """
+        self._call("log_softmax", (out, raw), raw.shape[:-1].numel(), raw.shape[-1], limit)
 
     def _call(self, name: str, tensors: tuple[Tensor | None, ...], *numbers: float) -> None:
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]

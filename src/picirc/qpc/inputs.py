@@ -65,10 +65,14 @@ class InputLayer:
         for step in program.schedule.steps:
             if isinstance(step, MixStep):
                 written[step.pool][step.start : step.stop] = True
+                continue
+            for send in step.sends:
+                if send.fresh is not None:
+                    written[send.pool][send.rows[send.fresh]] = True
         self._blank = [_spans(~rows) for rows in written]
 
     def fill(self, rows: list[Tensor], evidence: Evidence, parameters: Parameters) -> None:
-        """Write the log-values of the inputs into the rows; those without inputs, unless mixtures, become log 1."""
+        """Write the log-values of the inputs into the rows; those that nothing writes first become log 1."""
         for pool, blank in zip(rows, self._blank, strict=True):
             for start, stop in blank:
                 pool[start:stop].zero_()

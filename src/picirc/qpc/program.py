@@ -20,7 +20,7 @@ from torch import Tensor
 
 from picirc.native import MOST_PARTS, Kernels, kernels_for
 from picirc.qpc.layers import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
-from picirc.qpc.steps import Kinds, MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
+from picirc.qpc.steps import Flags, Kinds, MixStep, PassStep, Rows, Schedule, Send, Step, SumStep
 from picirc.qpc.trace import Flows, Trace
 from picirc.qpc.workspace import Lease, Workspace
 from picirc.recycling import recycled
@@ -121,7 +121,7 @@ class Program:
             self._pieces[bytes_per_state] = pieces
         return self._pieces[bytes_per_state]
 
-    def index(self, rows: Rows, device: torch.device) -> Tensor:
+    def index(self, rows: Rows | Flags, device: torch.device) -> Tensor:
         """Row numbers as a tensor on the device, made once."""
         key = (id(rows), device)
         if key not in self._indices:
@@ -132,7 +132,7 @@ class Program:
         """Compute all rows for a batch.
 
         Args:
-            fill: Puts the log-values of the inputs into the rows; it must write every row.
+            fill: Puts the log-values of the inputs into the rows, and log 1 where nothing else comes first.
             parameters: The weights.
             batch: The number of data points.
             keep: Remember what ``down`` needs.
@@ -224,7 +224,7 @@ class Program:
         if native := self._kernels(step, sums):
             for send in step.sends:
                 rows, sources = self._indices_of(send, sums.device)
-                native.add_logs(trace.rows[send.pool], rows, sources, sums)
+                native.add_logs(trace.rows[send.pool], rows, sources, sums, self._fresh(send, sums.device))
                 if not self._simple:
                     native.add_scales(trace.scales[send.pool], rows, sources, scales, shift, edges)
             return
@@ -316,6 +316,8 @@ class Program:
             chosen = results if sources is None else results[sources]
             target = trace.rows[send.pool]
             if send.axes is None:
+                if (fresh := self._fresh(send, target.device)) is not None:
+                    target.index_fill_(0, rows[fresh], 0.0)
                 target.index_add_(0, rows, chosen)
             else:
                 into = self.shapes[send.pool]
@@ -327,6 +329,9 @@ class Program:
     def _indices_of(self, send: Send, device: torch.device) -> tuple[Tensor, Tensor | None]:
         """The rows that results go to, and the results that do, unless all of them do."""
         return self.index(send.rows, device), None if send.sources is None else self.index(send.sources, device)
+
+    def _fresh(self, send: Send, device: torch.device) -> Tensor | None:
+        return None if send.fresh is None else self.index(send.fresh, device)
 
     def _collect(self, sends: Sequence[Send], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
         """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""

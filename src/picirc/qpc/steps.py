@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 Kinds = tuple[Hashable, ...]
 Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,29 @@ class Send:
         rows: The destination rows.
         sources: Which results of the step go there; None for all of them in order.
         axes: For each axis of a result its position among the destination's axes; None when they are the same.
+        fresh: For each of the rows, whether it is written here first and holds nothing before; None for nowhere.
     """
 
     pool: int
     rows: Rows
     sources: Rows | None
     axes: tuple[int, ...] | None
+    fresh: Flags | None = None
 
     def piece(self, low: int, high: int) -> Send | None:
         """What is left of it for the results from ``low`` to ``high``."""
         if self.sources is None:
-            return replace(self, rows=self.rows[low:high])
+            return self._part(slice(low, high), None)
         here = (self.sources >= low) & (self.sources < high)
         if not here.any():
             return None
         sources = self.sources[here] - low
         every = len(sources) == high - low and bool((np.diff(sources) > 0).all())
-        return replace(self, rows=self.rows[here], sources=None if every else sources)
+        return self._part(here, None if every else sources)
+
+    def _part(self, here: slice | Flags, sources: Rows | None) -> Send:
+        fresh = None if self.fresh is None else self.fresh[here]
+        return replace(self, rows=self.rows[here], sources=sources, fresh=fresh)
 
 
 @dataclass(frozen=True)
