@@ -13,6 +13,8 @@ from measure import Run
 
 SAMPLES = 16
 
+Preparation = Callable[[], Run]
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -36,23 +38,32 @@ class Pair:
             mine, other = self.ours().log_prob(x).double(), self.log_prob(x).double()
         return float(((mine - other).abs() / other.abs()).max())
 
-    def runs(self, x: Tensor) -> Mapping[str, tuple[Run, Run | None]]:
-        """What is measured, by name: ours and theirs, where they have it.
+    def runs(self, x: Tensor) -> Mapping[str, tuple[Preparation, Preparation | None]]:
+        """What is measured, by name: ours and theirs, where they have it; each is prepared only when it is wanted.
 
         Likelihoods and training steps begin with the parameters as they are trained. Samples are of a circuit that
         exists. Making ours is a case of its own, since the other libraries have no circuit apart from the parameters.
         """
         no_grad = torch.no_grad()
-        made: pc.QPC = no_grad(self.ours)()
         return {
-            "log-likelihood": (no_grad(lambda: self.ours().log_prob(x)), no_grad(lambda: self.log_prob(x))),
-            "training step": (
-                lambda: _step(self.ours, lambda: self.ours().log_prob(x)),
-                lambda: _step(self.theirs, lambda: self.log_prob(x)),
+            "log-likelihood": (
+                lambda: no_grad(lambda: self.ours().log_prob(x)),
+                lambda: no_grad(lambda: self.log_prob(x)),
             ),
-            f"{SAMPLES} samples": (no_grad(lambda: made.sample(SAMPLES)), no_grad(lambda: self.sample(SAMPLES))),
-            "making": (no_grad(self.ours), None),
+            "training step": (
+                lambda: lambda: _step(self.ours, lambda: self.ours().log_prob(x)),
+                lambda: lambda: _step(self.theirs, lambda: self.log_prob(x)),
+            ),
+            f"{SAMPLES} samples": (
+                lambda: _sampling(no_grad(self.ours)()),
+                lambda: no_grad(lambda: self.sample(SAMPLES)),
+            ),
+            "making": (lambda: no_grad(self.ours), None),
         }
+
+
+def _sampling(made: pc.QPC) -> Run:
+    return torch.no_grad()(lambda: made.sample(SAMPLES))
 
 
 def _step(module: nn.Module, log_prob: Callable[[], Tensor]) -> None:

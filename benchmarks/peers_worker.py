@@ -52,9 +52,9 @@ def alone(case: str, side: int, batch: int, task: tuple[str, str, int, Parents])
 
 
 def _side(pair: Pair, x: torch.Tensor, case: str, side: int) -> Run:
-    run = pair.runs(x)[case][side]
-    assert run is not None
-    return run
+    prepare = pair.runs(x)[case][side]
+    assert prepare is not None
+    return prepare()
 
 
 def data(batch: int, variables: int) -> torch.Tensor:
@@ -90,7 +90,7 @@ def compare(peer: str, structure: str, states: int, task: dict[str, Any], fresh:
                 record["theirs_failure"] = "out of memory" if "allocate memory" in str(failure) else str(failure)
             else:
                 record["theirs_seconds"], record["theirs_bytes"] = other
-                record |= _ratio(record) if "samples" in case else _taking_turns(ours, theirs, task["budget"])
+                record |= _ratio(record) if "samples" in case else _taking_turns(ours(), theirs(), task["budget"])
         records.append(record)
     return records
 

@@ -140,9 +140,10 @@ class Workload:
 
 def peak_of(case: str, parents: tuple[int, ...], states: int, batch: int) -> int:
     """The peak memory of a case in bytes beyond parameters and data; for a process of its own."""
-    small = Workload(pc.chain(20), states=4, batch=4, categories=4)
+    small = Workload(pc.chain(20), states, batch, categories=4)
     small.fill()
-    small.cases[case]()  # loads the code and starts the threads, which are not what is measured
+    small.cases[case]()  # loads the code for these shapes and starts the threads, which are not what is measured
+    del small
     variables = tuple((i,) for i in range(len(parents)))
     workload = Workload(pc.LatentTree(parents, variables), states, batch)
     run = workload.cases[case]
