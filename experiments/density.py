@@ -76,13 +76,15 @@ def model_jobs(settings: Settings, models: Mapping[str, Settings], extra: Extra 
     """A job for every combination of what the settings list.
 
     They are ordered by seed, then by size, so that a short budget gives all models at the small sizes. A size is a pair
-    ``[N, B]``. Seeds after the first are for the sizes in ``repeated`` only, and a model in ``only`` has its own sizes.
+    ``[N, B]``. Seeds after the first are for the sizes in ``repeated`` only. A model in ``only`` has its own sizes, and
+    one seed.
     """
     combinations = product(*(settings[name] for name in ("seeds", "sizes", "data", "models")))
     found = []
     for seed, size, data, name in combinations:
+        only = settings.get("only", {}).get(name)
         again = seed != settings["seeds"][0]
-        if (again and size not in settings["repeated"]) or size not in settings.get("only", {}).get(name, [size]):
+        if (again and (only or size not in settings["repeated"])) or (only and size not in only):
             continue
         states, batch = size
         own = {"data": data, "model": name, "states": states, "batch": batch, "seed": seed}
