@@ -72,7 +72,12 @@ def test_it_cannot_be_expanded():
         QPC.expand((3,))
 
 
-@pytest.mark.parametrize("query", [lambda q: q.rsample(), lambda q: q.enumerate_support(), lambda q: q.icdf(0.5)])
+def test_there_is_no_inverse():
+    with pytest.raises(NotImplementedError, match=r"several variables has no inverse; draw with qpc\.sample\(n\)"):
+        QPC.icdf(torch.tensor(0.5))
+
+
+@pytest.mark.parametrize("query", [lambda q: q.rsample(), lambda q: q.enumerate_support()])
 def test_what_torch_has_and_circuits_have_not(query):
     with pytest.raises(NotImplementedError):
         query(QPC)

@@ -174,6 +174,12 @@ class QPC(Distribution):
             "the entropy of a circuit has no closed form; estimate it by -qpc.log_prob(qpc.sample(n)).mean()."
         )
 
+    def icdf(self, value: Tensor) -> Tensor:
+        """Not available: the distribution function of several variables has no inverse."""
+        raise NotImplementedError(
+            "the distribution function of several variables has no inverse; draw with qpc.sample(n), or use qpc.cdf(x)."
+        )
+
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> QPC:
         """Not available: a circuit is a single distribution."""
         raise NotImplementedError(
