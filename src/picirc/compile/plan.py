@@ -168,7 +168,7 @@ class _Planner:
             held[pool][row] = bool(cell.mixed) or any(isinstance(term, Input) for term in cell.terms)
         sends = [send for step in steps if not isinstance(step, MixStep) for send in step.sends]
         for send in sends:
-            if send.axes is not None:  # reaches only a part of a row, unless it is repeated
+            if send.axes is not None:  # spread over the row by an addition, so the row has to be clear
                 held[send.pool][send.rows] = True
         found = []
         for step in steps:

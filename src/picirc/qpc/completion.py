@@ -36,25 +36,18 @@ def draw(engine: Engine, parameters: Parameters, points: Points, n: int, generat
         drawn = sampler.look_up(table.exp().flatten(0, 1), row * params.shape[1] + state)
         return drawn.to(params.dtype)
 
+    def complete(part: Points, trace: Trace, some: Tensor) -> Tensor:
+        states = descend(engine.program, trace, parameters, some, sampler)
+        return _complete(engine, parameters, part, some, states, outcome, generator)
+
+    rows = sum(pool.rows for pool in engine.program.schedule.pools)
     drawn = []
     for where, part in engine.parts(points):
         assert isinstance(part, Points)
         trace = engine.up(part, parameters, keep=False)
         check_possible(engine.program.root(trace), first=where.start)
         columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
-        rows = sum(pool.rows for pool in engine.program.schedule.pools)
-        blocks = [
-            _complete(
-                engine,
-                parameters,
-                part,
-                some,
-                descend(engine.program, trace, parameters, some, sampler),
-                outcome,
-                generator,
-            )
-            for some in columns.split(max(1, _STATES // rows))
-        ]
+        blocks = [complete(part, trace, some) for some in columns.split(max(1, _STATES // rows))]
         drawn.append(_joined(blocks).view(n, part.batch, -1))
         trace.lease.release()
     return _joined(drawn, 1)

@@ -185,8 +185,8 @@ def _choose_sum(
     weights = block[step.first : step.first + _count(step)].reshape(fold, step.edges, g, o, z)
     cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
     found = states[step.pool][step.start : step.stop]
-    scores = z * (min(samples, step.edges * g * o) if cells.shape[-1] == 1 else samples)
-    for part in pieces(fold, scores, at_once(states, trace)):
+    tables = min(samples, step.edges * g * o) if _alike(cells) else samples
+    for part in pieces(fold, tables * z, at_once(states, trace)):
         found[part] = _choice(results[part], weights[part], cells[part], columns, chooser)
 
 
@@ -207,8 +207,7 @@ def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, ch
     at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
     row = torch.arange(fold, device=columns.device).unsqueeze(1)
     number = (((row * edges + edge) * g + at_g) * o + at_o).flatten()  # of the weights that lead to each result
-    if r == 1 and cells.shape[-1] == 1 and samples > edges * g * o:
-        # One data point for many samples: the scores are the same few tables for all of them.
+    if _alike(cells) and samples > edges * g * o:
         scores = _combined(weights, cells.view(fold, 1, g, 1, z), chooser)
         chosen = chooser.look_up(scores.reshape(-1, z), number)
     else:
@@ -217,6 +216,11 @@ def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, ch
         chosen = chooser.pick(_combined(used, values, chooser, out=used).flatten(0, 1))
     state = (at_g * z + chosen.view(fold, samples)) * r + at_r
     return torch.where(outcome < 0, outcome, state)
+
+
+def _alike(cells: Tensor) -> bool:
+    """Whether all samples choose from the same tables: there is one data point, and no axis passes through."""
+    return cells.shape[-2:] == (1, 1)
 
 
 def _values(cells: Tensor, at_g: Tensor, at_r: Tensor, columns: Tensor) -> Tensor:
