@@ -35,10 +35,8 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
 
 @pytest.fixture
-def both(monkeypatch) -> Callable[[Callable[[], Results]], tuple[Results, Results, set[str]]]:
+def both(native: Kernels, monkeypatch) -> Callable[[Callable[[], Results]], tuple[Results, Results, set[str]]]:
     """Computes with the loops and without: both results, and the names of the loops that were used."""
-    if kernels_for(torch.empty(1)) is None:
-        pytest.skip("needs the compiled loops, hence a C compiler (CC, or cc) and not PICIRC_NATIVE=0")
     used, call = set[str](), Kernels._call
 
     def noted(self: Kernels, name: str, *arguments: object) -> None:

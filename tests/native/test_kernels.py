@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from torch import Tensor
 
-from picirc.native import MOST_PARTS, Kernels, kernels_for
+from picirc.native import MOST_PARTS, Kernels
 from picirc.native.build import library
 
 Array = np.ndarray
@@ -26,14 +26,6 @@ SERVES_TWO = 2**14  # elements that are shared between threads
 
 each_batch = pytest.mark.parametrize("batch", [1, 2, 3, 5, 16, 17, 63, 64, 65, 200])
 each_states = pytest.mark.parametrize("states", [1, 2, 3, 7, 16, 64])
-
-
-@pytest.fixture
-def native() -> Kernels:
-    found = kernels_for(torch.empty(1))
-    if found is None:
-        pytest.skip("needs the compiled loops, hence a C compiler (CC, or cc) and not PICIRC_NATIVE=0")
-    return found
 
 
 def with_threads(compute: Callable[[], Sequence[Tensor]]) -> list[Array]:
