@@ -35,7 +35,7 @@ def step_of(name: str, tree: pc.LatentTree, states: int, batch: int) -> Run:
     else:
         sharing, input_sharing, width = MODELS[name]
         model = pc.PIC(tree, family, width, sharing, input_sharing, generator=generator)
-    solver = torch.optim.Adam(model.parameters(), 1e-2)
+    solver = torch.optim.Adam(model.parameters(), 1e-2, fused=True)  # as pc.fit has it
 
     def step() -> None:
         solver.zero_grad()

@@ -204,6 +204,23 @@ def test_the_optimizers_differ_by_their_decay():
     assert same_bits(one, other)
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_the_steps_are_those_of_the_formula(optimizer, gradients):
+    model, rate, decay, betas = make_hclt(dtype=torch.float64), 0.05, 0.1, (0.8, 0.95)
+    options = {"schedule": pc.Cosine(rate, rate, None), "weight_decay": decay, "betas": betas}
+    trained, _ = pc.fit(model, X, steps=5, optimizer=optimizer, **options)
+    for number, start in enumerate(model.parameters()):
+        value, first, second = start.detach().clone(), torch.zeros_like(start), torch.zeros_like(start)
+        for step, found in enumerate(gradients.steps, start=1):
+            slope = found[number] + (decay * value if optimizer == "adam" else 0)
+            value = value * (1 - rate * decay if optimizer == "adamw" else 1)
+            first = betas[0] * first + (1 - betas[0]) * slope
+            second = betas[1] * second + (1 - betas[1]) * slope**2
+            spread = (second / (1 - betas[1] ** step)).sqrt() + 1e-8
+            value = value - rate * first / (1 - betas[0] ** step) / spread
+        torch.testing.assert_close(list(trained.parameters())[number].detach(), value, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("model", [make_pic(), make_hclt()], ids=["pic", "hclt"])
 def test_the_seed_decides_everything(model):
     options = {"steps": 12, "batch_size": 8, "validate_every": 5}
