@@ -11,14 +11,18 @@ import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
+from picirc.inputs import Family
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
 from picirc.learning.schedule import Cosine
 from picirc.pic import HCLT
 from picirc.qpc.distribution import QPC
-from picirc.qpc.evidence import Points
+from picirc.qpc.evidence import Points, chunks
 from picirc.qpc.program import Parameters
+
+# Elements of a piece of a table. What is made on the way from old parameters to new ones stays in the cache.
+_PIECE = 2**16
 
 
 def fit_em(
@@ -121,13 +125,11 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
     check_finite(total, qpc, number)
     old = qpc.parameters
     for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
-        table.copy_(_moved(weights, weights * used, rate, smoothing, -1).log())
+        _move(table, weights, used, rate, smoothing, -1)
     for table, weights, used in zip(model.mixtures, old.mixtures, counts.mixtures, strict=True):
-        table.copy_(_moved(weights, weights * used, rate, smoothing, 1).log())
-    for number, group in enumerate(model.skeleton.groups):
-        params = old.inputs[group.params]
-        new = group.family.from_statistics(params, counts.inputs[number], smoothing)
-        model.inputs[group.params].copy_(group.family.unconstrain(group.family.mix(params, new, rate)))
+        _move(table, weights, used, rate, smoothing, 1)
+    for group, statistics in zip(model.skeleton.groups, counts.inputs, strict=True):
+        _move_inputs(group.family, model.inputs[group.params], old.inputs[group.params], statistics, rate, smoothing)
     return float(total) / len(batch)
 
 
@@ -142,8 +144,8 @@ class _Counts:
 
     def __init__(self, qpc: QPC) -> None:
         self._engine, self._parameters = qpc.engine, qpc.parameters.detach()
-        self.weights = [torch.zeros_like(w) for w in self._parameters.weights]
-        self.mixtures = [torch.zeros_like(w) for w in self._parameters.mixtures]
+        self.weights: list[Tensor] = []
+        self.mixtures: list[Tensor] = []
         self.inputs: list[Tensor] = []
 
     def add(self, points: Points) -> Tensor:
@@ -156,27 +158,39 @@ class _Counts:
             total = total + self._engine.program.root(trace).sum().cpu()
             ones = parameters.like.new_ones(part.batch)
             flows = self._engine.program.down(trace, parameters, ones)
-            for mine, found in zip(self.weights + self.mixtures, flows.weights + flows.mixtures, strict=True):
-                mine += found
-            self._add_inputs(part, flows.rows)
+            self.weights = _total(self.weights, flows.weights)
+            self.mixtures = _total(self.mixtures, flows.mixtures)
+            self.inputs = _total(self.inputs, self._statistics(part, flows.rows))
             trace.lease.release()
         return total
 
-    def _add_inputs(self, points: Points, rows: Sequence[Tensor]) -> None:
+    def _statistics(self, points: Points, rows: Sequence[Tensor]) -> list[Tensor]:
         layer = self._engine.layer
-        for number, group in enumerate(layer.groups):
+        found = []
+        for group in layer.groups:
             params = layer.select(group, self._parameters.inputs[group.params])
             columns = self._engine.program.index(group.columns, params.device)
-            found = points.statistics(group.family, params, columns, layer.flows(group, rows))
-            if number == len(self.inputs):
-                self.inputs.append(torch.zeros_like(found))
-            self.inputs[number] += found
+            found.append(points.statistics(group.family, params, columns, layer.flows(group, rows)))
+        return found
 
 
-def _moved(old: Tensor, counts: Tensor, rate: float, smoothing: float, axis: int) -> Tensor:
-    """``(1 − η) old + η new`` with the new weights in proportion to the counts; without counts the old ones stay."""
-    smoothed = counts + smoothing / counts.shape[axis]
-    total = smoothed.sum(axis, keepdim=True)
+def _total(sums: list[Tensor], found: list[Tensor]) -> list[Tensor]:
+    """Sums with what was found added to them in place; the first that is found is the sum."""
+    return [one.add_(other) for one, other in zip(sums, found, strict=True)] if sums else found
+
+
+def _move(table: Tensor, old: Tensor, used: Tensor, rate: float, smoothing: float, axis: int) -> None:
+    """``(1 − η) old + η new`` with the new weights in proportion to their counts; without counts the old ones stay."""
     tiny = torch.finfo(old.dtype).tiny
-    new = torch.where(total > tiny, smoothed / total.clamp(min=tiny), old)
-    return torch.lerp(old, new, rate).clamp_(min=tiny)
+    for part in chunks(old, _PIECE):
+        counts = (old[part] * used[part]).add_(smoothing / old.shape[axis])
+        total = counts.sum(axis, keepdim=True)
+        new = torch.where(total > tiny, counts.div_(total.clamp(min=tiny)), old[part])
+        table[part] = torch.lerp(old[part], new, rate).clamp_(min=tiny).log_()
+
+
+def _move_inputs(family: Family, table: Tensor, old: Tensor, statistics: Tensor, rate: float, smoothing: float) -> None:
+    """The same for the distributions of a group of inputs."""
+    for part in chunks(old, _PIECE):
+        new = family.from_statistics(old[part], statistics[part], smoothing)
+        table[part] = family.unconstrain(family.mix(old[part], new, rate))
