@@ -17,11 +17,12 @@ import picirc as pc
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
-NAMES = ("images", "best", "binomial", "ptb", "cost", "fourier", "heatmaps", "binary", "grids")
+NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids")
 PICTURES = {
     "images": "scatter.png",
     "best": "best.png",
     "binomial": "scatter.png",
+    "steps": "steps.png",
     "ptb": "bits.png",
     "cost": "cost.png",
     "fourier": "density.png",
