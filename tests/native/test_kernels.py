@@ -201,7 +201,9 @@ def test_mixtures(native: Kernels, generator: torch.Generator, states: int, batc
         weights = torch.rand(fold, arity, states if number else 1, generator=generator)
         weights[torch.rand(weights.shape, generator=generator) < 0.2] = 0.0
         out, out_scales = mixed(native, fold, rows, scales, sources, weights)
-        assert_array_equal(out_scales, scales.numpy()[sources.numpy()].max(1))
+        weighed = weights.numpy().any(2)[:, :, None]
+        largest = np.where(weighed, scales.numpy()[sources.numpy()], np.finfo(np.float32).min).max(1)
+        assert_array_equal(out_scales, largest)
         expected = mixture_oracle(rows, scales, sources, weights) - out_scales[:, None]
         assert_allclose(out, expected, rtol=1e-6, atol=1e-5)
 
@@ -219,6 +221,17 @@ def test_mixtures_of_parts_far_apart(native: Kernels, generator: torch.Generator
     plain = np.log(weights[:, :1].double().numpy().swapaxes(1, 2)) + rows.numpy()[sources[:, 0].numpy()]
     assert_allclose(out[:, :, :60], plain[:, :, :60], rtol=1e-6, atol=1e-6)
     assert np.isfinite(out).all()
+
+
+@pytest.mark.parametrize("where", ["rows", "scales"])
+@pytest.mark.parametrize("states", [1, 4])
+def test_a_part_without_weight_does_not_hide_the_others(native: Kernels, generator, where: str, states: int):
+    rows, scales = torch.randn(2, 4, 70, generator=generator), torch.zeros(2, 70).double()
+    (rows if where == "rows" else scales)[0] += 1e6
+    weights = torch.tensor([0.0, 0.25])[:, None].expand(180, 2, states).contiguous()
+    out, out_scales = mixed(native, 180, rows, scales, torch.tensor([[0, 1]] * 180), weights)
+    expected = np.broadcast_to(rows[1].numpy() + math.log(0.25), out.shape)
+    assert_allclose(out + out_scales[:, None], expected, rtol=0, atol=1e-6)
 
 
 def test_mixtures_of_what_is_not_finite(native: Kernels, generator: torch.Generator):

@@ -10,7 +10,7 @@ import torch
 import picirc as pc
 from cases import CASES, Case
 from picirc.qpc import maximum
-from picirc.qpc.layers import least, scale_rows
+from picirc.qpc.layers import least, mix_down, mix_up, scale_rows
 
 
 @pytest.mark.parametrize("states", [5, 64, 72])  # maxima in one stage and in two
@@ -52,3 +52,23 @@ def test_maxima_do_not_depend_on_the_pieces(case: Case, elements: int, monkeypat
     engine.program._pieces.clear()
     assert torch.equal(root(), whole)
     engine.program._pieces.clear()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("states", [1, 3])
+def test_a_part_without_weight_does_not_hide_the_others(dtype: torch.dtype, states: int):
+    """The part without weight is the larger one by far: in the first row by its values, in the second by its scale."""
+    parts = torch.randn(2, 2, 3, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    scales = torch.zeros(2, 2, 5, dtype=torch.float64)
+    parts[0, 0], scales[1, 0] = 1e5, 1e5
+    weights = torch.tensor([0.0, 0.25], dtype=dtype).view(1, 2, 1).expand(2, 2, states).contiguous()
+    out = parts.new_empty(2, 3, 5)
+    scale = mix_up(parts.clone(), scales, weights, out)
+    expected = parts[:, 1].double() + math.log(0.25)
+    torch.testing.assert_close(out + scale.unsqueeze(1), expected, rtol=0, atol=1e-6)
+    flow, gradient = torch.ones(2, 3, 5, dtype=dtype), torch.zeros_like(weights)
+    flows = mix_down(parts.clone(), scales, weights, flow, gradient)
+    assert not flows[:, 0].any()
+    torch.testing.assert_close(flows[:, 1], flow)
+    assert not gradient[:, 0].any()
+    torch.testing.assert_close(gradient[:, 1], torch.full_like(gradient[:, 1], 15 / states / 0.25))

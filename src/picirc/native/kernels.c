@@ -230,11 +230,23 @@ typedef struct {
     int64_t arity, states, batch, blocks, stride;
 } Mix;
 
+/* The weight of a part in a state. A part without weight must not decide how the others are scaled. */
+static inline float weight_of(const Mix *t, int64_t fold, int64_t a, int64_t s) {
+    return t->weights[(fold * t->arity + a) * t->stride + (t->stride > 1 ? s : 0)];
+}
+
+static int has_weight(const Mix *t, int64_t fold, int64_t a) {
+    for (int64_t s = 0; s < t->stride; s++)
+        if (weight_of(t, fold, a, s) != 0.0f) return 1;
+    return 0;
+}
+
 /* How much larger the parts' scales are than that of the mixture, which is the largest of them. */
-static void align(const Mix *t, const int64_t *sources, int64_t first, int64_t width, float (*above)[BLOCK],
-                  double *scale) {
+static void align(const Mix *t, int64_t fold, int64_t first, int64_t width, float (*above)[BLOCK], double *scale) {
+    const int64_t *sources = t->sources + fold * t->arity;
     for (int64_t b = 0; b < width; b++) scale[b] = -FLT_MAX;
     for (int64_t a = 0; a < t->arity; a++) {
+        if (!has_weight(t, fold, a)) continue;
         const double *own = t->scales + sources[a] * t->batch + first;
         for (int64_t b = 0; b < width; b++) scale[b] = own[b] > scale[b] ? own[b] : scale[b];
     }
@@ -251,16 +263,18 @@ static void mix_loop(const void *task, int64_t begin, int64_t end) {
         int64_t fold = item / t.blocks, first = (item % t.blocks) * BLOCK;
         int64_t width = t.batch - first < BLOCK ? t.batch - first : BLOCK;
         const int64_t *sources = t.sources + fold * t.arity;
-        align(&t, sources, first, width, above, t.out_scales + fold * t.batch + first);
+        align(&t, fold, first, width, above, t.out_scales + fold * t.batch + first);
         for (int64_t s = 0; s < t.states; s++) {
             for (int64_t b = 0; b < width; b++) top[b] = -FLT_MAX, sum[b] = 0.0f;
             for (int64_t a = 0; a < t.arity; a++) {
+                if (weight_of(&t, fold, a, s) == 0.0f) continue;
                 const float *part = t.rows + (sources[a] * t.states + s) * t.batch + first;
                 for (int64_t b = 0; b < width; b++) top[b] = larger(part[b] + above[a][b], top[b]);
             }
             for (int64_t a = 0; a < t.arity; a++) {
+                float weight = weight_of(&t, fold, a, s);
+                if (weight == 0.0f) continue;
                 const float *part = t.rows + (sources[a] * t.states + s) * t.batch + first;
-                float weight = t.weights[(fold * t.arity + a) * t.stride + (t.stride > 1 ? s : 0)];
                 for (int64_t b = 0; b < width; b++) {
                     float value = part[b] + above[a][b] - top[b];
                     sum[b] += weight * (value < LEAST ? 0.0f : exponential(value));

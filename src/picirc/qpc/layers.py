@@ -113,15 +113,18 @@ def mix_up(parts: Tensor, scales: Tensor, weights: Tensor, out: Tensor) -> Tenso
     Returns:
         Their scales ``(fold, batch)``.
     """
-    top, scale = _align(parts, scales)
+    top, scale = _align(parts, scales, weights)
     torch.sum(parts.mul_(weights.unsqueeze(-1)), 1, out=out)
     out.log_().add_(top)
     return scale
 
 
 def mix_down(parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradient: Tensor | None) -> Tensor:
-    """Reverse of ``mix_up``: turn the parts into their flows ``(fold, arity, states, batch)``."""
-    _align(parts, scales)
+    """Reverse of ``mix_up``: turn the parts into their flows ``(fold, arity, states, batch)``.
+
+    The derivative with respect to a weight of zero is given as zero: a part that is absent stays absent.
+    """
+    _align(parts, scales, weights)
     weights = weights.unsqueeze(-1)
     total = torch.einsum("fasb,fas->fsb", parts, weights.squeeze(-1).expand(parts.shape[:3]))
     parts.mul_(torch.div(flow, total.clamp_(min=torch.finfo(total.dtype).tiny), out=total).unsqueeze(1))
@@ -131,9 +134,15 @@ def mix_down(parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradi
     return parts.mul_(weights)
 
 
-def _align(parts: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring log-values to one scale and exponentiate them in place, less their maxima; return maxima and scale."""
+def _align(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring log-values to one scale and exponentiate them in place, less their maxima; return maxima and scale.
+
+    Parts without weight are zero. They must not decide the scale, as the others could vanish beside them.
+    """
     lowest = torch.finfo(parts.dtype).min
+    if (absent := weights == 0).any():
+        parts.masked_fill_(absent.unsqueeze(-1), -math.inf)
+        scales = scales.masked_fill(absent.all(2, keepdim=True), -math.inf)
     scale = scales.amax(1).clamp_(min=lowest)
     parts.add_((scales - scale.unsqueeze(1)).to(parts.dtype).unsqueeze(2))
     top = parts.amax(1).clamp_(min=lowest)
