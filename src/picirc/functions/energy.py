@@ -122,10 +122,10 @@ class _Separate(torch.autograd.Function):
     ) -> Tensor:
         shape = (len(head), features.shape[1] // len(log_weights), len(log_weights))
         weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
-        buffer = head.new_empty(size, *features.shape)
+        buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
         for start in range(0, len(head), size):
             part = slice(start, start + size)
-            active = _active(hidden[part], hidden_bias[part], features, buffer)
+            active = _active(hidden[part], hidden_bias[part], constant, buffer)
             values = torch.baddbmm(bias[part].view(-1, 1, 1), head[part].unsqueeze(1), active).squeeze(1)
             _weigh(values, log_weights, norms[part], weights[part])
         ctx.save_for_backward(hidden, hidden_bias, head, features, log_weights, weights, norms)
@@ -140,9 +140,10 @@ class _Separate(torch.autograd.Function):
         d_bias = head.new_empty(len(head))
         d_features = torch.zeros_like(features) if ctx.needs_input_grad[4] else None
         buffer, back = (head.new_empty(ctx.size, *features.shape) for _ in range(2))
+        constant, by_point = _with_constant(features), features.T.contiguous()  # by points, the product is faster
         for start in range(0, len(head), ctx.size):
             part = slice(start, start + ctx.size)
-            active = _active(hidden[part], hidden_bias[part], features, buffer)
+            active = _active(hidden[part], hidden_bias[part], constant, buffer)
             flow = _flow_back(weights[part], norms[part], log_weights, gradient[0][part])
             torch.sum(flow, 1, out=d_bias[part])
             flow = flow.unsqueeze(1)  # (rows, 1, points)
@@ -151,14 +152,20 @@ class _Separate(torch.autograd.Function):
             torch.ops.aten.tanh_backward.grad_input(inner, active, grad_input=inner)
             torch.sum(inner, 2, out=d_hidden_bias[part])
             flat = inner.flatten(0, 1)  # (rows · width, points)
-            torch.mm(flat, features.T, out=d_hidden[part].flatten(0, 1))
+            torch.mm(flat, by_point, out=d_hidden[part].flatten(0, 1))
             if d_features is not None:
                 d_features.addmm_(hidden[part].flatten(0, 1).T, flat)
         return d_hidden, d_hidden_bias, d_head, d_bias, d_features, None, None
 
 
-def _active(hidden: Tensor, bias: Tensor, features: Tensor, buffer: Tensor) -> Tensor:
+def _with_constant(features: Tensor) -> Tensor:
+    """Features ``(width + 1, points)``, the last of them 1: its weight is the bias, in the same matrix product."""
+    return torch.cat([features, features.new_ones(1, features.shape[1])])
+
+
+def _active(hidden: Tensor, bias: Tensor, constant: Tensor, buffer: Tensor) -> Tensor:
     """The activations of the hidden layers, ``(rows, width, points)``, in a buffer."""
     out = buffer[: len(hidden)]
-    torch.addmm(bias.reshape(-1, 1), hidden.flatten(0, 1), features, out=out.flatten(0, 1)).tanh_()
+    weights = torch.cat([hidden, bias.unsqueeze(-1)], -1)
+    torch.mm(weights.flatten(0, 1), constant, out=out.flatten(0, 1)).tanh_()
     return out
