@@ -11,7 +11,7 @@ from torch import Tensor
 
 import picirc as pc
 from neural import SHARING, each_sharing
-from picirc.functions import nets
+from picirc.functions import energy, nets
 from picirc.functions.energy import composite_weights, normalise, separate_weights
 from picirc.functions.nets import Bank, Features
 
@@ -103,13 +103,15 @@ def parameters_of_weights(rows: int = 3, given: int = 2, states: int = 4) -> lis
 LOG_WEIGHTS = torch.tensor([0.1, 0.4, 0.4, 0.1], dtype=torch.float64).log()
 
 
-@pytest.mark.parametrize("size", [1, 2, 10])
-def test_weights_of_shared_nets_have_the_right_gradient(size):
-    tensors = parameters_of_weights()
-    assert torch.autograd.gradcheck(lambda *t: composite_weights(*t, LOG_WEIGHTS, size), tensors)
+@pytest.mark.parametrize("elements", [1, 17, 1000])
+@pytest.mark.parametrize("points", [1, 9, 1000])
+def test_weights_of_shared_nets_have_the_right_gradient(elements, points, monkeypatch):
+    monkeypatch.setattr(energy, "_TILE_POINTS", points)  # tiles of some functions, at some of the given states
+    tensors = parameters_of_weights(given=5)
+    assert torch.autograd.gradcheck(lambda *t: composite_weights(*t, LOG_WEIGHTS, elements), tensors)
     head, bias, hidden = tensors
-    values = (head @ hidden + bias.unsqueeze(1)).view(3, 2, 4)
-    torch.testing.assert_close(composite_weights(*tensors, LOG_WEIGHTS, size), normalise(values, LOG_WEIGHTS))
+    values = (head @ hidden + bias.unsqueeze(1)).view(3, 5, 4)
+    torch.testing.assert_close(composite_weights(*tensors, LOG_WEIGHTS, elements), normalise(values, LOG_WEIGHTS))
 
 
 @pytest.mark.parametrize("size", [1, 2, 10])
@@ -129,13 +131,31 @@ def test_weights_of_shared_nets_stay_finite_in_single_precision(scale):
     head, bias, hidden = (t.detach().float() for t in parameters_of_weights())
     tensors = [(scale * head).requires_grad_(), bias.requires_grad_(), hidden.requires_grad_()]
     flow = torch.linspace(-1, 1, 3 * 2 * 4).view(3, 2, 4)
-    found = composite_weights(*tensors, LOG_WEIGHTS.float(), 2)
+    found = composite_weights(*tensors, LOG_WEIGHTS.float(), 16)
     torch.testing.assert_close(found.sum(-1), torch.ones(3, 2))
     wide = [t.detach().double().requires_grad_() for t in tensors]
     values = (wide[0] @ wide[2] + wide[1].unsqueeze(1)).view(3, 2, 4)
     exact = torch.autograd.grad(normalise(values, LOG_WEIGHTS), wide, flow.double())
     for one, other in zip(torch.autograd.grad(found, tensors, flow), exact, strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-6 * max(1.0, scale))
+
+
+@pytest.mark.parametrize("level", [-1e4, -100.0, 0.0, 60.0, 80.0, 100.0, 1e4])
+def test_only_differences_of_large_energies_count(level):
+    """Also where exp(−energy) is no number any more, for all points of a row or for all but some rows."""
+    values = level + torch.linspace(-3, 3, 24).view(3, 2, 4)
+    values[1] -= level
+    nets = [torch.eye(3), torch.zeros(3), values.flatten(1)]
+    expected = normalise(values.double(), LOG_WEIGHTS)
+    tensors = [t.requires_grad_() for t in nets]
+    found = composite_weights(*tensors, LOG_WEIGHTS.float(), 16)
+    rounding = max(1.0, abs(level)) * 2e-7
+    torch.testing.assert_close(found.double(), expected, rtol=4 * rounding, atol=1e-7)
+    flow = torch.linspace(-1, 1, 24).view(3, 2, 4)
+    wide = values.double().requires_grad_()
+    (exact,) = torch.autograd.grad(normalise(wide, LOG_WEIGHTS), wide, flow.double())
+    (hidden,) = torch.autograd.grad(found, tensors[2], flow)
+    torch.testing.assert_close(hidden.double().view(3, 2, 4), exact, rtol=1e-4, atol=1e-6 + rounding)
 
 
 @pytest.mark.parametrize("fourier", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +11,11 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from picirc.recycling import recycled
+
+Weigh = Callable[[Tensor, Tensor, Tensor, Tensor], None]
+
+# Points of a tile, at most: with more of them a tile would have few functions, and its matrix products would be slow.
+_TILE_POINTS = 2**12
 
 
 def normalise(values: Tensor, log_weights: Tensor) -> Tensor:
@@ -22,23 +28,23 @@ def normalise(values: Tensor, log_weights: Tensor) -> Tensor:
     return (log_weights - softplus(values)).softmax(-1)
 
 
-def composite_weights(head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, size: int) -> Tensor:
-    """Sum weights of functions ``head_i · hidden(z) + bias_i`` that share ``hidden``, ``size`` functions at a time.
+def composite_weights(head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, elements: int) -> Tensor:
+    """Sum weights of functions ``head_i · hidden(z) + bias_i`` that share ``hidden``, some of their values at a time.
 
     The same as ``normalise``, but the way back needs neither the values nor the energies: these follow from the
-    weights themselves and from the logarithms of their normalisers, one number a row.
+    weights themselves and from their normalisers, one number a row.
 
     Args:
         head: ``(rows, width)``.
         bias: ``(rows,)``.
         hidden: ``(width, points)`` with ``points = o · z``.
         log_weights: ``(z,)``.
-        size: The number of functions of a piece.
+        elements: The number of values that are computed at a time.
 
     Returns:
         ``(rows, o, z)``.
     """
-    weights: Tensor = _Composite.apply(head, bias, hidden, log_weights, size)  # type: ignore[no-untyped-call]
+    weights: Tensor = _Composite.apply(head, bias, hidden, log_weights, elements)  # type: ignore[no-untyped-call]
     return weights
 
 
@@ -67,45 +73,77 @@ def separate_weights(
 
 
 def _weigh(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-    """As ``normalise``, for values ``(rows, points)``; also the logarithms of the normalisers ``(rows, o, 1)``."""
+    """As ``normalise``, for values ``(rows, points)``, which are overwritten; also the normalisers ``(rows, o, 1)``.
+
+    The exponential exp(−softplus(x)) is the logistic function of −x, which needs neither logarithms nor a maximum.
+    """
+    masses = values.neg_().sigmoid_().view_as(out).mul_(log_weights.exp())
+    torch.div(masses, torch.sum(masses, -1, keepdim=True, out=norms), out=out)
+
+
+def _weigh_by_logarithms(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
+    """The same where all masses of a row may be too small to be numbers, and with them the normaliser."""
     logs = softplus(values).neg_().view_as(out).add_(log_weights)
     torch.logsumexp(logs, -1, keepdim=True, out=norms)
     torch.exp(logs.sub_(norms), out=out)
+    norms.exp_()
+
+
+def _weigh_all(compute: Callable[[Weigh], None], norms: Tensor) -> None:
+    """Compute all weights, and again with logarithms if a normaliser is so small that it has lost digits."""
+    compute(_weigh)
+    if float(norms.amin()) < torch.finfo(norms.dtype).tiny / torch.finfo(norms.dtype).eps:
+        compute(_weigh_by_logarithms)
 
 
 def _flow_back(weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
     """Reverse of ``_weigh``: the derivative with respect to the values, ``(rows, points)``."""
     flow = (weights * gradient).sum(-1, keepdim=True).sub(gradient).mul_(weights)  # −dL/d(log-weights), that is dL/dE
-    # exp(−E) = S · norm / w_k, and the slope of softplus is 1 − exp(−E).
-    slope = weights.log().add_(norms).sub_(log_weights).exp_().neg_().add_(1)
+    # The slope of softplus is 1 − exp(−E), and exp(−E) = S · norm / w_k.
+    slope = (weights * norms).mul_(-(-log_weights).exp()).add_(1)
     return flow.mul_(slope).flatten(1)
 
 
 class _Composite(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, size: int) -> Tensor:
+    def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, elements: int) -> Tensor:
         shape = (len(head), hidden.shape[1] // len(log_weights), len(log_weights))
         weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
-        for start in range(0, len(head), size):
-            part = slice(start, start + size)
-            values = torch.addmm(bias[part].unsqueeze(1), head[part], hidden)
-            _weigh(values, log_weights, norms[part], weights[part])
+
+        def compute(weigh: Weigh) -> None:
+            for rows, given, points in _tiles(shape, elements):
+                values = torch.addmm(bias[rows].unsqueeze(1), head[rows], hidden[:, points])
+                weigh(values, log_weights, norms[rows, given], weights[rows, given])
+
+        _weigh_all(compute, norms)
         ctx.save_for_backward(head, hidden, log_weights, weights, norms)
-        ctx.size = size
+        ctx.elements = elements
         return weights
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         head, hidden, log_weights, weights, norms = ctx.saved_tensors
-        d_head, d_bias, d_hidden = torch.empty_like(head), head.new_empty(len(head)), torch.zeros_like(hidden)
-        for start in range(0, len(head), ctx.size):
-            part = slice(start, start + ctx.size)
-            flow = _flow_back(weights[part], norms[part], log_weights, gradient[0][part])
-            torch.mm(flow, hidden.T, out=d_head[part])
-            torch.sum(flow, 1, out=d_bias[part])
-            d_hidden.addmm_(head[part].T, flow)
+        d_head, d_bias, d_hidden = torch.zeros_like(head), head.new_zeros(len(head)), torch.zeros_like(hidden)
+        by_point = hidden.T.contiguous()  # its products are faster
+        for rows, given, points in _tiles(weights.shape, ctx.elements):
+            tile = rows, given
+            flow = _flow_back(weights[tile], norms[tile], log_weights, gradient[0][tile])
+            d_head[rows].addmm_(flow, by_point[points])
+            d_bias[rows].add_(flow.sum(1))
+            d_hidden[:, points].addmm_(head[rows].T, flow)
         return d_head, d_bias, d_hidden, None, None
+
+
+def _tiles(shape: Sequence[int], elements: int) -> Iterator[tuple[slice, slice, slice]]:
+    """Parts of values ``(rows, given, states)``: which rows, which given states, and the points of these."""
+    rows, given, states = shape
+    some = min(given, max(1, _TILE_POINTS // states))
+    many = max(1, elements // (some * states))
+    for start in range(0, rows, many):
+        for first in range(0, given, some):
+            last = min(first + some, given)
+            yield slice(start, start + many), slice(first, last), slice(first * states, last * states)
 
 
 class _Separate(torch.autograd.Function):
@@ -123,11 +161,15 @@ class _Separate(torch.autograd.Function):
         shape = (len(head), features.shape[1] // len(log_weights), len(log_weights))
         weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
         buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
-        for start in range(0, len(head), size):
-            part = slice(start, start + size)
-            active = _active(hidden[part], hidden_bias[part], constant, buffer)
-            values = torch.baddbmm(bias[part].view(-1, 1, 1), head[part].unsqueeze(1), active).squeeze(1)
-            _weigh(values, log_weights, norms[part], weights[part])
+
+        def compute(weigh: Weigh) -> None:
+            for start in range(0, len(head), size):
+                part = slice(start, start + size)
+                active = _active(hidden[part], hidden_bias[part], constant, buffer)
+                values = torch.baddbmm(bias[part].view(-1, 1, 1), head[part].unsqueeze(1), active).squeeze(1)
+                weigh(values, log_weights, norms[part], weights[part])
+
+        _weigh_all(compute, norms)
         ctx.save_for_backward(hidden, hidden_bias, head, features, log_weights, weights, norms)
         ctx.size = size
         return weights

@@ -147,7 +147,7 @@ class Bank(nn.Module):
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
         head, bias = self.head.squeeze(1), self.head_bias.squeeze(1)
         with torch.autocast(z.device.type, enabled=False):  # probabilities are normalised in full precision
-            return composite_weights(head, bias, hidden.to(head.dtype), log_weights, _piece(len(z))).unsqueeze(1)
+            return composite_weights(head, bias, hidden.to(head.dtype), log_weights, _PIECE_ELEMENTS).unsqueeze(1)
 
 
 def _piece(elements: int) -> int:
