@@ -24,8 +24,6 @@ def jobs(quick: bool) -> list[Job]:
     found = []
     for steps, (inputs, names) in product(settings["steps"], settings["models"].items()):
         for name in names:
-            if steps not in settings["only"].get(name, [steps]):
-                continue
             made = {**settings["common"], "inputs": inputs, "steps": steps, "model": name, **own[inputs][name]}
             found.append(density_job(f"{inputs}-{name}-{steps}", made))
     return found
