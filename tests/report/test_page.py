@@ -117,7 +117,7 @@ def test_the_same_seed_gives_the_same_page(mixed, tmp_path):
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "a"])
-def test_a_seed_is_a_whole_number(mixed, tmp_path, seed):
+def test_a_seed_is_a_check_integer(mixed, tmp_path, seed):
     with pytest.raises(pc.ArgumentError, match="seed"):
         write_report(*mixed, tmp_path / "report.html", seed=seed)
 

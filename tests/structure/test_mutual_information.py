@@ -221,12 +221,12 @@ def test_booleans_lists_and_tensors_are_welcome() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"bins": 1}, "bins: expected a whole number, 2 or more, got 1"),
-        ({"bins": 2.5}, "bins: expected a whole number"),
+        ({"bins": 1}, "bins: expected an integer of at least 2, got 1"),
+        ({"bins": 2.5}, "bins: expected a"),
         ({"smoothing": -1.0}, "smoothing: expected a finite number, 0 or more, got -1.0"),
         ({"smoothing": nan}, "smoothing: expected a finite number"),
         ({"smoothing": math.inf}, "smoothing: expected a finite number"),
-        ({"chunk": 0}, "chunk: expected a whole number, 1 or more"),
+        ({"chunk": 0}, "chunk: expected a positive integer"),
         ({"columns": "nominal"}, "columns: expected 'auto'"),
     ],
 )

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from picirc.checks import check_integer
 from picirc.io.files import replace_files
 from picirc.report.material import gather
 from picirc.report.page import page
-from picirc.structure.checks import whole_number
 from picirc.tables import TableModel
 
 __all__ = ["write_report"]
@@ -40,5 +40,5 @@ def write_report(model: TableModel, table: Any, path: str | PathLike[str], *, se
         ...     Path(folder, "report.html").read_text(encoding="utf-8")[:15]
         '<!DOCTYPE html>'
     """
-    content = page(gather(model, table, whole_number("seed", seed, 0))).encode("utf-8")
+    content = page(gather(model, table, check_integer("seed", seed, 0))).encode("utf-8")
     replace_files({Path(path): content})

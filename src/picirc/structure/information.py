@@ -11,8 +11,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.special import xlogy
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
-from picirc.structure.checks import whole_number
 from picirc.structure.columns import Columns, Kind, Levels, Values, column_kinds, levels, read_table
 
 Matrix = npt.NDArray[np.float64]
@@ -61,7 +61,7 @@ def mutual_information(
     """
     table = read_table(X)
     kinds = column_kinds(table, columns)
-    bins, chunk = whole_number("bins", bins, 2), whole_number("chunk", chunk, 1)
+    bins, chunk = check_integer("bins", bins, 2), check_integer("chunk", chunk, 1)
     if not 0 <= smoothing < math.inf:
         raise ArgumentError("smoothing", "a finite number, 0 or more", smoothing)
     information = np.zeros((table.shape[1], table.shape[1]))

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
-from picirc.structure.checks import whole_number
 
 Scope = tuple[int, ...]
 Partition = tuple[int, ...]
@@ -37,9 +37,9 @@ class RegionGraph:
     partitions: tuple[tuple[Partition, ...], ...]
 
     def __post_init__(self) -> None:
-        scopes = tuple(tuple(whole_number("scopes", v, 0) for v in scope) for scope in self.scopes)
+        scopes = tuple(tuple(check_integer("scopes", v, 0) for v in scope) for scope in self.scopes)
         partitions = tuple(
-            tuple(tuple(whole_number("partitions", child, 0) for child in partition) for partition in ways)
+            tuple(tuple(check_integer("partitions", child, 0) for child in partition) for partition in ways)
             for ways in self.partitions
         )
         # Lists and NumPy integers are welcome; what is stored is hashable.
@@ -172,8 +172,8 @@ def random_regions(
         >>> len(graph.partitions[graph.root]), graph.depth, len(graph.leaves)
         (3, 3, 8)
     """
-    n, repetitions = whole_number("n", n, 1), whole_number("repetitions", repetitions, 1)
-    limit = n if depth is None else whole_number("depth", depth, 0)
+    n, repetitions = check_integer("n", n, 1), check_integer("repetitions", repetitions, 1)
+    limit = n if depth is None else check_integer("depth", depth, 0)
     rng = np.random.default_rng(seed)
     root = tuple(range(n))
     splits: dict[Scope, list[tuple[Scope, ...]]] = {}
@@ -198,7 +198,7 @@ def chain_regions(n: int) -> RegionGraph:
         >>> chain_regions(3).scopes
         ((0,), (1,), (2,), (0, 1), (0, 1, 2))
     """
-    n = whole_number("n", n, 1)
+    n = check_integer("n", n, 1)
     splits: dict[Scope, list[tuple[Scope, ...]]] = {(i,): [] for i in range(n)}
     for i in range(1, n):
         splits[tuple(range(i + 1))] = [(tuple(range(i)), (i,))]
@@ -224,7 +224,7 @@ def _from_rectangles(
     height: int, width: int, split: Callable[[Rectangle], Sequence[tuple[Rectangle, Rectangle]]]
 ) -> RegionGraph:
     """Return the graph of the rectangles into which the image splits; equal rectangles are one region."""
-    height, width = whole_number("height", height, 1), whole_number("width", width, 1)
+    height, width = check_integer("height", height, 1), check_integer("width", width, 1)
 
     def scope(rectangle: Rectangle) -> Scope:
         top, bottom, left, right = rectangle

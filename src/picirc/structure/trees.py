@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
-from picirc.structure.checks import whole_number
 from picirc.structure.dag import topological_order
 
 Neighbours = Sequence[Sequence[int]]
@@ -36,8 +36,8 @@ class LatentTree:
     variables: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        parents = tuple(whole_number("parents", parent, -1) for parent in self.parents)
-        variables = tuple(tuple(whole_number("variables", v, 0) for v in own) for own in self.variables)
+        parents = tuple(check_integer("parents", parent, -1) for parent in self.parents)
+        variables = tuple(tuple(check_integer("variables", v, 0) for v in own) for own in self.variables)
         # Lists and NumPy integers are welcome; what is stored is hashable.
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "variables", variables)
@@ -113,7 +113,7 @@ def chain(n: int) -> LatentTree:
         >>> chain(3)
         LatentTree(parents=(-1, 0, 1), variables=((0,), (1,), (2,)))
     """
-    n = whole_number("n", n, 1)
+    n = check_integer("n", n, 1)
     return LatentTree(tuple(range(-1, n - 1)), tuple((i,) for i in range(n)))
 
 
@@ -133,11 +133,11 @@ def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = Non
         >>> random_tree(784, seed=0, depth=50).depth
         50
     """
-    n = whole_number("n", n, 1)
+    n = check_integer("n", n, 1)
     rng = np.random.default_rng(seed)
     limit, size = n, 1
     if depth is not None:
-        limit = whole_number("depth", depth, 0)
+        limit = check_integer("depth", depth, 0)
         size = min(n, 2 * limit + 1)  # a path with this many nodes is `limit` deep when hung from its middle
         if limit > n // 2 or (limit == 0 and n > 1):
             raise ArgumentError("depth", f"a depth that {n} latents can have", depth, f"at most {n // 2}")
@@ -189,7 +189,7 @@ def _rooted(neighbours: Neighbours, root: int | None) -> tuple[int, ...]:
     size = len(neighbours)
     if root is None:
         root = _centre(neighbours)
-    elif whole_number("root", root, 0) >= size:
+    elif check_integer("root", root, 0) >= size:
         raise ArgumentError("root", f"a node of the tree, 0..{size - 1}", root)
     parents = _walk(neighbours, root)[1]
     return tuple(parents[node] for node in range(size))
@@ -197,7 +197,7 @@ def _rooted(neighbours: Neighbours, root: int | None) -> tuple[int, ...]:
 
 def _neighbours(edges: Iterable[Sequence[int]]) -> list[list[int]]:
     """Return the neighbours of every node of the undirected tree with these edges."""
-    pairs = [tuple(whole_number("edges", node, 0) for node in edge) for edge in edges]
+    pairs = [tuple(check_integer("edges", node, 0) for node in edge) for edge in edges]
     neighbours: list[list[int]] = [[] for _ in range(len(pairs) + 1)]
     for pair in pairs:
         if len(pair) != 2 or max(pair) > len(pairs):
