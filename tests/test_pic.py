@@ -61,18 +61,20 @@ def test_the_total_mass_is_one(shape, sharing):
 
 
 def energy(pic: pc.PIC, block: int, row: int, *z: float) -> float:
-    """``softplus(net(z))`` of one integral unit at one point, the latents conditioned on first."""
+    """The energy of one integral unit at one point, the latents conditioned on first."""
     bank = pic.integrals[block]
     point = torch.tensor([z], dtype=torch.float64)
     value = bank(point, lambda values: values).detach()
-    return float(torch.nn.functional.softplus(value[row % len(value), 0, 0]))
+    net = float(value[row % len(value), 0, 0])
+    return math.log1p(math.exp(net)) if pic.energy == "softplus" else 3 * net
 
 
 @pytest.mark.parametrize("name", ["tree", "quad_graph", "quad_graph_tucker", "random_regions_tucker"])
 @each_sharing
-def test_materialisation_follows_the_equations(name, sharing):
+@pytest.mark.parametrize("kind", ["unbounded", "softplus"])
+def test_materialisation_follows_the_equations(name, sharing, kind):
     """E, N, P and S of the paper for one latent or two that are integrated, with an arbitrary number above."""
-    pic = make_pic(STRUCTURES[name], sharing=sharing).double()
+    pic = make_pic(STRUCTURES[name], sharing=sharing, energy=kind).double()
     rule = pc.simpson(3)
     found = pic(rule).parameters.weights
     states = list(zip(rule.points, rule.weights, strict=True))
@@ -275,7 +277,7 @@ def test_the_number_of_parameters_does_not_depend_on_the_rule():
     [
         ({"sharing": "some"}, "sharing: expected 'none' or 'composite' or 'full', got some"),
         ({"input_sharing": "some"}, "input_sharing: expected"),
-        ({"width": 3}, "width: expected an even whole number"),
+        ({"width": 3}, "width: expected an even integer"),
         ({"width": 0}, "width: expected"),
         ({"sigma": 0.0}, "sigma: expected a positive number"),
         ({"sigma": math.nan}, "sigma: expected a positive number"),
@@ -324,7 +326,7 @@ def test_tables_have_the_same_circuit(shape):
 
 @pytest.mark.parametrize("states", [0, -1, 2.0, True])
 def test_a_wrong_number_of_states_is_refused(states):
-    with pytest.raises(pc.ArgumentError, match="states: expected a positive whole number"):
+    with pytest.raises(pc.ArgumentError, match="states: expected a positive integer"):
         pc.HCLT(pc.chain(3), pc.Bernoulli(), states)
 
 

@@ -14,7 +14,7 @@ from picirc.qpc.program import Parameters
 from picirc.quadrature import RandomRule, Rule
 from picirc.structure.trees import LatentTree
 
-_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "correlated")
+_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "correlated")
 
 
 class Ensemble(PIC):

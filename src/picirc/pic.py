@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from picirc.checks import check_boolean, check_choice, check_integer, check_positive
 from picirc.compile.skeleton import Skeleton
 from picirc.errors import ArgumentError
+from picirc.functions.energy import ENERGIES
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.inputs.numerics import probabilities
@@ -54,8 +55,7 @@ class HCLT(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(states, bool) or not isinstance(states, int) or states < 1:
-            raise ArgumentError("states", "a positive whole number", states)
+        states = check_integer("states", states)
         check_structure(structure)
         self.structure = structure
         self.states = states
@@ -92,10 +92,10 @@ class HCLT(nn.Module):
 class PIC(nn.Module):
     """A probabilistic integral circuit with neural functions; called with a rule it returns its quadrature, a QPC.
 
-    Every latent lives on [-1, 1]. An integral unit carries an energy-based density
-    ``p(z | z') ∝ exp(−softplus(net(z, z')))``, normalised by the same rule that integrates it; an input unit has a net
-    that gives the parameters of its distribution. Both begin with Fourier features. The nets do not know the rule, so a
-    trained model can be integrated with any.
+    Every latent lives on [-1, 1]. An integral unit carries an energy-based density ``p(z | z') ∝ exp(−E(z, z'))``,
+    normalised by the same rule that integrates it; an input unit has a net that gives the parameters of its
+    distribution. Both begin with Fourier features. The nets do not know the rule, so a trained model can be integrated
+    with any.
 
     Args:
         structure: A latent tree or a region graph.
@@ -104,6 +104,8 @@ class PIC(nn.Module):
         sharing: What integral units share: ``"none"``, ``"composite"`` (one hidden layer, a head each) or ``"full"``.
         input_sharing: The same for input units of one family. With ``"full"`` all of them have the same distribution
             given their latent, and one table serves them all.
+        energy: ``"unbounded"``, E = 3 net(z, z'), or the paper's ``"softplus"``, E = softplus(net(z, z')), which cannot
+            make a density more peaked than its grid and learns more slowly.
         product: For region graphs ``"cp"`` or ``"tucker"``.
         fourier: Whether the nets begin with Fourier features.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
@@ -127,6 +129,7 @@ class PIC(nn.Module):
         width: int = 256,
         sharing: str = "composite",
         input_sharing: str = "composite",
+        energy: str = "unbounded",
         product: str = "cp",
         fourier: bool = True,
         sigma: float = 2.0,
@@ -135,15 +138,14 @@ class PIC(nn.Module):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        for name, choice in (("sharing", sharing), ("input_sharing", input_sharing)):
-            if choice not in SHARING:
-                raise ArgumentError(name, " or ".join(map(repr, SHARING)), choice)
-        if isinstance(width, bool) or not isinstance(width, int) or width < 2 or width % 2:
-            raise ArgumentError("width", "an even whole number, 2 or more", width)
-        if not 0 < sigma < math.inf:
-            raise ArgumentError("sigma", "a positive number", sigma)
-        if not isinstance(correlated, bool):
-            raise ArgumentError("correlated", "True or False", correlated)
+        check_choice("sharing", sharing, SHARING)
+        check_choice("input_sharing", input_sharing, SHARING)
+        check_choice("energy", energy, list(ENERGIES))
+        width = check_integer("width", width, 2)
+        if width % 2:
+            raise ArgumentError("width", "an even integer", width)
+        check_positive("sigma", sigma)
+        check_boolean("correlated", correlated)
         if correlated and product == "tucker":
             raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
         check_structure(structure)
@@ -151,6 +153,7 @@ class PIC(nn.Module):
         self.product = product
         self.width = width
         self.sharing, self.input_sharing = sharing, input_sharing
+        self.energy = energy
         self.families = as_columns(inputs, structure.n_variables)
         self.correlated = correlated
         self.skeleton = Skeleton(structure, self.families, product, correlated)
@@ -200,7 +203,7 @@ class PIC(nn.Module):
             total = (total.unsqueeze(1) + log_weights).flatten()
         bank = self.integrals[block]
         assert isinstance(bank, Bank)
-        found = bank.sum_weights(z, total)
+        found = bank.sum_weights(z, total, ENERGIES[self.energy])
         return found.expand(len(plan.integrals), -1, -1, -1)
 
     def _input_parameters(self, group: int, points: Tensor) -> Tensor:

@@ -1,8 +1,13 @@
-"""Energy-based densities on a grid, with hand-written gradients."""
+"""Energy-based densities on a grid, with hand-written gradients.
+
+A function f of a latent z and of the latents it depends on becomes a conditional density by its energy E(f): the
+weights of a sum unit are ``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` with quadrature weights ``w_k``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,44 +17,121 @@ from torch.nn.functional import softplus
 
 from picirc.recycling import recycled
 
-Weigh = Callable[[Tensor, Tensor, Tensor, Tensor], None]
-
 # Points of a tile, at most: with more of them a tile would have few functions, and its matrix products would be slow.
 _TILE_POINTS = 2**12
 
 
-def normalise(values: Tensor, log_weights: Tensor) -> Tensor:
-    """``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` with the energies ``E = softplus(values)``.
+class Energy(ABC):
+    """How the value of a function becomes an energy."""
 
-    Args:
-        values: ``(..., o, z)``.
-        log_weights: ``(z,)``, the logarithms of the quadrature weights.
+    @abstractmethod
+    def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
+        """The sum weights ``(..., o, z)`` of values ``(..., o, z)`` and log quadrature weights ``(z,)``."""
+
+    @abstractmethod
+    def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
+        """As ``normalise``, from values ``(rows, o · z)``, which are overwritten, into ``out`` ``(rows, o, z)``.
+
+        ``norms`` ``(rows, o, 1)`` receives what ``flow_back`` needs besides the weights.
+        """
+
+    @abstractmethod
+    def flow_back(self, weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
+        """Reverse of ``weigh``: from a gradient ``(rows, o, z)`` to the one of the values, ``(rows, o · z)``."""
+
+
+class Unbounded(Energy):
+    """``E = 3 f``: the weights are a softmax, whose peaks never lose their gradient.
+
+    The factor makes densities as peaked as data ask for with weights of the size that optimisers like, and moves them
+    faster than the parameters below; 1 learns more slowly and 10 is unstable.
     """
-    return (log_weights - softplus(values)).softmax(-1)
+
+    scale = 3.0
+
+    def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
+        """The softmax of ``log w − 3 f``."""
+        return (log_weights - self.scale * values).softmax(-1)
+
+    def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
+        """The same in place; there is nothing else to keep."""
+        torch.softmax(values.view_as(out).mul_(-self.scale).add_(log_weights), -1, out=out)
+
+    def flow_back(self, weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
+        """The reverse of a softmax."""
+        return _minus_log_gradient(weights, gradient).mul_(self.scale).flatten(1)
 
 
-def composite_weights(head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, elements: int) -> Tensor:
+class Softplus(Energy):
+    """``E = softplus(f)``, as in the paper. No value has a weight above ``w_k``, so peaks lose their gradient."""
+
+    def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
+        """By logarithms."""
+        return (log_weights - softplus(values)).softmax(-1)
+
+    def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
+        """``exp(−softplus(f))`` is the logistic function of −f, which needs neither logarithms nor a maximum."""
+        kept = values.neg_()
+        masses = torch.sigmoid(kept).view_as(out).mul_(log_weights.exp())
+        torch.sum(masses, -1, keepdim=True, out=norms)
+        if float(norms.amin()) >= torch.finfo(norms.dtype).tiny / torch.finfo(norms.dtype).eps:
+            torch.div(masses, norms, out=out)
+        else:  # all masses of a row are too small to be divided without losing digits
+            self._weigh_by_logarithms(kept.neg_(), log_weights, norms, out)
+
+    @staticmethod
+    def _weigh_by_logarithms(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
+        logs = softplus(values).neg_().view_as(out).add_(log_weights)
+        torch.logsumexp(logs, -1, keepdim=True, out=norms)
+        torch.exp(logs.sub_(norms), out=out)
+        norms.exp_()
+
+    def flow_back(self, weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
+        """The slope of softplus is 1 − exp(−E), and exp(−E) = S · norm / w_k."""
+        slope = (weights * norms).mul_(-(-log_weights).exp()).add_(1)
+        return _minus_log_gradient(weights, gradient).mul_(slope).flatten(1)
+
+
+ENERGIES: dict[str, Energy] = {"unbounded": Unbounded(), "softplus": Softplus()}
+
+
+def _minus_log_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
+    """``−dL/d log(unnormalised weights)``, which is the gradient of the energies."""
+    return (weights * gradient).sum(-1, keepdim=True).sub(gradient).mul_(weights)
+
+
+def composite_weights(
+    head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
+) -> Tensor:
     """Sum weights of functions ``head_i · hidden(z) + bias_i`` that share ``hidden``, some of their values at a time.
 
-    The same as ``normalise``, but the way back needs neither the values nor the energies: these follow from the
-    weights themselves and from their normalisers, one number a row.
+    The same as ``energy.normalise``, but the backward pass needs neither the values nor the energies: these follow from
+    the weights themselves and from their normalisers, one number per row.
 
     Args:
         head: ``(rows, width)``.
         bias: ``(rows,)``.
         hidden: ``(width, points)`` with ``points = o · z``.
         log_weights: ``(z,)``.
+        energy: What makes densities of the functions.
         elements: The number of values that are computed at a time.
 
     Returns:
         ``(rows, o, z)``.
     """
-    weights: Tensor = _Composite.apply(head, bias, hidden, log_weights, elements)  # type: ignore[no-untyped-call]
+    weights: Tensor = _Composite.apply(head, bias, hidden, log_weights, energy, elements)  # type: ignore[no-untyped-call]
     return weights
 
 
 def separate_weights(
-    hidden: Tensor, hidden_bias: Tensor, head: Tensor, bias: Tensor, features: Tensor, log_weights: Tensor, size: int
+    hidden: Tensor,
+    hidden_bias: Tensor,
+    head: Tensor,
+    bias: Tensor,
+    features: Tensor,
+    log_weights: Tensor,
+    energy: Energy,
+    size: int,
 ) -> Tensor:
     """Sum weights of functions ``head_i · tanh(hidden_i · features(z) + hidden_bias_i) + bias_i``, some at a time.
 
@@ -62,62 +144,29 @@ def separate_weights(
         bias: ``(rows,)``.
         features: ``(width, points)`` with ``points = o · z``.
         log_weights: ``(z,)``.
+        energy: What makes densities of the functions.
         size: The number of functions of a piece.
 
     Returns:
         ``(rows, o, z)``.
     """
     nets = (hidden, hidden_bias, head, bias, features)
-    weights: Tensor = _Separate.apply(*nets, log_weights, size)  # type: ignore[no-untyped-call]
+    weights: Tensor = _Separate.apply(*nets, log_weights, energy, size)  # type: ignore[no-untyped-call]
     return weights
-
-
-def _weigh(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-    """As ``normalise``, for values ``(rows, points)``, which are overwritten; also the normalisers ``(rows, o, 1)``.
-
-    The exponential exp(−softplus(x)) is the logistic function of −x, which needs neither logarithms nor a maximum.
-    """
-    masses = values.neg_().sigmoid_().view_as(out).mul_(log_weights.exp())
-    torch.div(masses, torch.sum(masses, -1, keepdim=True, out=norms), out=out)
-
-
-def _weigh_by_logarithms(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-    """The same where all masses of a row may be too small to be numbers, and with them the normaliser."""
-    logs = softplus(values).neg_().view_as(out).add_(log_weights)
-    torch.logsumexp(logs, -1, keepdim=True, out=norms)
-    torch.exp(logs.sub_(norms), out=out)
-    norms.exp_()
-
-
-def _weigh_all(compute: Callable[[Weigh], None], norms: Tensor) -> None:
-    """Compute all weights, and again with logarithms if a normaliser is so small that it has lost digits."""
-    compute(_weigh)
-    if float(norms.amin()) < torch.finfo(norms.dtype).tiny / torch.finfo(norms.dtype).eps:
-        compute(_weigh_by_logarithms)
-
-
-def _flow_back(weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
-    """Reverse of ``_weigh``: the derivative with respect to the values, ``(rows, points)``."""
-    flow = (weights * gradient).sum(-1, keepdim=True).sub(gradient).mul_(weights)  # −dL/d(log-weights), that is dL/dE
-    # The slope of softplus is 1 − exp(−E), and exp(−E) = S · norm / w_k.
-    slope = (weights * norms).mul_(-(-log_weights).exp()).add_(1)
-    return flow.mul_(slope).flatten(1)
 
 
 class _Composite(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, elements: int) -> Tensor:
+    def forward(
+        ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
+    ) -> Tensor:
         shape = (len(head), hidden.shape[1] // len(log_weights), len(log_weights))
         weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
-
-        def compute(weigh: Weigh) -> None:
-            for rows, given, points in _tiles(shape, elements):
-                values = torch.addmm(bias[rows].unsqueeze(1), head[rows], hidden[:, points])
-                weigh(values, log_weights, norms[rows, given], weights[rows, given])
-
-        _weigh_all(compute, norms)
+        for rows, given, points in _tiles(shape, elements):
+            values = torch.addmm(bias[rows].unsqueeze(1), head[rows], hidden[:, points])
+            energy.weigh(values, log_weights, norms[rows, given], weights[rows, given])
         ctx.save_for_backward(head, hidden, log_weights, weights, norms)
-        ctx.elements = elements
+        ctx.energy, ctx.elements = energy, elements
         return weights
 
     @staticmethod
@@ -128,11 +177,11 @@ class _Composite(torch.autograd.Function):
         by_point = hidden.T.contiguous()  # its products are faster
         for rows, given, points in _tiles(weights.shape, ctx.elements):
             tile = rows, given
-            flow = _flow_back(weights[tile], norms[tile], log_weights, gradient[0][tile])
+            flow = ctx.energy.flow_back(weights[tile], norms[tile], log_weights, gradient[0][tile])
             d_head[rows].addmm_(flow, by_point[points])
             d_bias[rows].add_(flow.sum(1))
             d_hidden[:, points].addmm_(head[rows].T, flow)
-        return d_head, d_bias, d_hidden, None, None
+        return d_head, d_bias, d_hidden, None, None, None
 
 
 def _tiles(shape: Sequence[int], elements: int) -> Iterator[tuple[slice, slice, slice]]:
@@ -156,22 +205,19 @@ class _Separate(torch.autograd.Function):
         bias: Tensor,
         features: Tensor,
         log_weights: Tensor,
+        energy: Energy,
         size: int,
     ) -> Tensor:
         shape = (len(head), features.shape[1] // len(log_weights), len(log_weights))
         weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
         buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
-
-        def compute(weigh: Weigh) -> None:
-            for start in range(0, len(head), size):
-                part = slice(start, start + size)
-                active = _active(hidden[part], hidden_bias[part], constant, buffer)
-                values = torch.baddbmm(bias[part].view(-1, 1, 1), head[part].unsqueeze(1), active).squeeze(1)
-                weigh(values, log_weights, norms[part], weights[part])
-
-        _weigh_all(compute, norms)
+        for start in range(0, len(head), size):
+            part = slice(start, start + size)
+            active = _active(hidden[part], hidden_bias[part], constant, buffer)
+            values = torch.baddbmm(bias[part].view(-1, 1, 1), head[part].unsqueeze(1), active).squeeze(1)
+            energy.weigh(values, log_weights, norms[part], weights[part])
         ctx.save_for_backward(hidden, hidden_bias, head, features, log_weights, weights, norms)
-        ctx.size = size
+        ctx.energy, ctx.size = energy, size
         return weights
 
     @staticmethod
@@ -186,7 +232,7 @@ class _Separate(torch.autograd.Function):
         for start in range(0, len(head), ctx.size):
             part = slice(start, start + ctx.size)
             active = _active(hidden[part], hidden_bias[part], constant, buffer)
-            flow = _flow_back(weights[part], norms[part], log_weights, gradient[0][part])
+            flow = ctx.energy.flow_back(weights[part], norms[part], log_weights, gradient[0][part])
             torch.sum(flow, 1, out=d_bias[part])
             flow = flow.unsqueeze(1)  # (rows, 1, points)
             torch.bmm(flow, active.mT, out=d_head[part].unsqueeze(1))
@@ -197,7 +243,7 @@ class _Separate(torch.autograd.Function):
             torch.mm(flat, by_point, out=d_hidden[part].flatten(0, 1))
             if d_features is not None:
                 d_features.addmm_(hidden[part].flatten(0, 1).T, flat)
-        return d_hidden, d_hidden_bias, d_head, d_bias, d_features, None, None
+        return d_hidden, d_hidden_bias, d_head, d_bias, d_features, None, None, None
 
 
 def _with_constant(features: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from picirc.errors import ArgumentError
 from picirc.functions.chunked import chunked
-from picirc.functions.energy import composite_weights, normalise, separate_weights
+from picirc.functions.energy import Energy, composite_weights, separate_weights
 
 Finish = Callable[[Tensor], Tensor]
 
@@ -45,7 +45,7 @@ class Features(nn.Module):
         self.fourier = fourier
         rows = width // 2 if fourier else width
         scale = sigma if fourier else 1 / math.sqrt(arguments)
-        frequencies = scale * torch.randn(rows, arguments, generator=generator)
+        frequencies = scale * _normal_points(rows, arguments, generator)
         if fourier and not learnable:
             self.register_buffer("frequencies", frequencies)
         else:
@@ -60,6 +60,18 @@ class Features(nn.Module):
         angle = 2 * math.pi * (z @ self.frequencies.T)
         # Scaled to unit variance, so that the next layer starts as any other would.
         return math.sqrt(2) * torch.cat([angle.cos(), angle.sin()], 1)
+
+
+def _normal_points(rows: int, arguments: int, generator: torch.Generator | None) -> Tensor:
+    """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``.
+
+    Independent normal numbers leave gaps between the frequencies, and the quality of a model then depends on the seed.
+    """
+    with torch.device("cpu"):  # a model may be made on another device, or on "meta" without any numbers
+        seed = int(torch.randint(2**31, (), generator=generator))
+        uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
+        points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
+    return torch.tensor(points.numpy(), dtype=torch.get_default_dtype())
 
 
 class Bank(nn.Module):
@@ -129,25 +141,28 @@ class Bank(nn.Module):
         size = _piece(self.outputs * hidden.shape[1])
         return chunked(lambda *t: exact(_head(*t)), (self.head, self.head_bias), (hidden,), size)
 
-    def sum_weights(self, z: Tensor, log_weights: Tensor) -> Tensor:
+    def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy) -> Tensor:
         """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
 
         Args:
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
             log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
+            energy: What makes densities of the functions.
         """
         if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
             shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
-            found: Tensor = self(z, lambda values: normalise(values.view(shape), log_weights))
+            found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights))
             return found
         if self.sharing == "none":
             nets = (self.hidden, self.hidden_bias, self.head.squeeze(1), self.head_bias.squeeze(1))
             features = self.features(z).T.contiguous()
-            return separate_weights(*nets, features, log_weights, _piece(features.numel())).unsqueeze(1)
+            return separate_weights(*nets, features, log_weights, energy, _piece(features.numel())).unsqueeze(1)
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
         head, bias = self.head.squeeze(1), self.head_bias.squeeze(1)
         with torch.autocast(z.device.type, enabled=False):  # probabilities are normalised in full precision
-            return composite_weights(head, bias, hidden.to(head.dtype), log_weights, _PIECE_ELEMENTS).unsqueeze(1)
+            return composite_weights(head, bias, hidden.to(head.dtype), log_weights, energy, _PIECE_ELEMENTS).unsqueeze(
+                1
+            )
 
 
 def _piece(elements: int) -> int:

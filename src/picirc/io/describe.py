@@ -39,6 +39,7 @@ _SETTINGS: dict[str, dict[str, type]] = {
         "width": int,
         "sharing": str,
         "input_sharing": str,
+        "energy": str,
         "product": str,
         "fourier": bool,
         "learnable": bool,
@@ -46,7 +47,7 @@ _SETTINGS: dict[str, dict[str, type]] = {
     },
 }
 # What models have that were saved before there was a choice.
-_FORMER = {"correlated": False}
+_FORMER = {"correlated": False, "energy": "softplus"}
 
 
 def describe_model(model: PIC | HCLT) -> Description:
@@ -134,6 +135,7 @@ def _settings(model: PIC | HCLT) -> Description:
         "width": model.width,
         "sharing": model.sharing,
         "input_sharing": model.input_sharing,
+        "energy": model.energy,
         "product": model.product,
         "fourier": bank.features.fourier,
         "learnable": bank.features.fourier and "features.frequencies" in trained,
