@@ -172,11 +172,11 @@ def test_what_is_no_table_is_refused(data, message):
 
 @pytest.mark.parametrize("size", [0, -3, 2.0, True, None])
 def test_wrong_sizes_are_refused(size):
-    with pytest.raises(pc.ArgumentError, match="batch_size: expected a positive whole number"):
+    with pytest.raises(pc.ArgumentError, match="batch_size: expected a positive integer"):
         as_batches(TABLE, 2, size, 0)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None, True])
 def test_wrong_seeds_are_refused(seed):
-    with pytest.raises(pc.ArgumentError, match="seed: expected a whole number that is not negative"):
+    with pytest.raises(pc.ArgumentError, match="seed: expected a non-negative integer"):
         as_batches(TABLE, 2, 4, seed)

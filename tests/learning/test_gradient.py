@@ -29,6 +29,7 @@ from neural import (
     same_bits,
     without_time,
 )
+from picirc.learning.loop import CollapseWarning
 
 FAST = pc.Cosine(2e-2, 1e-3, None)
 X = data_for()
@@ -316,7 +317,7 @@ def test_wrong_data_are_refused_before_the_first_step(train, valid, message):
     [
         ({"optimizer": "sgd"}, 'optimizer: expected "adam" or "adamw", got sgd'),
         ({"rule": 32}, "rule: expected a quadrature rule"),
-        ({"accumulate": 0}, "accumulate: expected a positive whole number"),
+        ({"accumulate": 0}, "accumulate: expected a positive integer"),
         ({"clip": 0.0}, "clip: expected a positive number"),
         ({"clip": math.nan}, "clip: expected a positive number"),
         ({"batch_size": 0}, "batch_size: expected"),
@@ -356,8 +357,12 @@ def test_a_loss_that_is_no_number_says_where_it_arose(part, words):
 
 
 def test_steps_that_are_far_too_long_stop_the_training():
-    with pytest.raises(pc.ArgumentError, match=r"at step [1-9]\d* \(not finite.*use smaller steps"):
-        pc.fit(make_pic(inputs=pc.Gaussian()), data_for(pc.Gaussian()), schedule=pc.Cosine(1e37, 1e37), steps=9)
+    options = {"schedule": pc.Cosine(1e37, 1e37), "steps": 30}
+    with (
+        pytest.warns(CollapseWarning, match="was not finite"),
+        pytest.raises(pc.ArgumentError, match="smaller st"),
+    ):
+        pc.fit(make_pic(inputs=pc.Gaussian()), data_for(pc.Gaussian()), **options)
 
 
 class Heads(pc.Bernoulli):

@@ -7,6 +7,7 @@ import math
 import signal
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from torch import nn
 
 import picirc as pc
 from neural import STRUCTURES, Shape, data_for, make_hclt, make_pic
-from picirc.learning.loop import Loop, Settings, identity_of
+from picirc.learning.loop import CollapseWarning, Loop, NotFiniteError, Settings, identity_of
 
 
 class Counter(nn.Module):
@@ -25,11 +26,11 @@ class Counter(nn.Module):
         super().__init__()
         self.count = nn.Parameter(torch.zeros((), dtype=torch.float64))
 
-    def step(self, number: int) -> float:
+    def step(self, number: int, size: float) -> float:
         assert int(self.count) == number
         with torch.no_grad():
             self.count += 1
-        return -float(number)
+        return -number / 1000
 
 
 def run(scores, model=None, step=None, identity=None, **settings):
@@ -42,7 +43,7 @@ def run(scores, model=None, step=None, identity=None, **settings):
 
 
 def peak(at: int):
-    return lambda n: -abs(n - at)
+    return lambda n: -abs(n - at) / 1000
 
 
 def test_the_best_parameters_on_validation_are_returned():
@@ -70,18 +71,105 @@ def test_without_validation_the_training_likelihood_decides():
 def test_records_say_what_happened():
     _, history = run(peak(6), steps=5)
     assert [record["step"] for record in history.records] == [2, 4, 5]  # and one at the end
-    assert [record["train"] for record in history.records] == [-0.5, -2.5, -4.0]  # means since the last record
-    assert [record["valid"] for record in history.records] == [-4, -2, -1]
+    assert [record["train"] for record in history.records] == [-0.0005, -0.0025, -0.004]  # means since the last record
+    assert [record["valid"] for record in history.records] == [-0.004, -0.002, -0.001]
     assert [record["rate"] for record in history.records] == [1 / 2, 1 / 4, 1 / 5]
-    assert history.records[0]["bits"] == pytest.approx(4 / 2 / math.log(2))
+    assert history.records[0]["bits"] == pytest.approx(0.004 / 2 / math.log(2))
     seconds = [record["seconds"] for record in history.records]
     assert seconds == sorted(seconds)
-    assert repr(history) == f"History(5 steps, best bits {1 / 2 / math.log(2):.4f}, stopped: all steps done)"
+    assert repr(history) == f"History(5 steps, best bits {0.001 / 2 / math.log(2):.4f}, stopped: all steps done)"
 
 
-def test_a_score_that_is_no_number_stops_the_training():
-    with pytest.raises(pc.ArgumentError, match="valid: expected a log-likelihood, got NaN after step 3"):
-        run(lambda n: math.nan if n == 4 else 0.0)
+def rising(n: int) -> float:
+    return n / 10
+
+
+@pytest.mark.parametrize("fallen", [-5.0, math.nan, -math.inf])
+def test_a_collapse_goes_back_to_the_best_parameters_with_smaller_steps(fallen):
+    model, sizes = Counter(), {}
+
+    def step(number: int, size: float) -> float:
+        sizes[number] = size
+        with torch.no_grad():
+            model.count += 1
+        return -9.0 if number in (6, 7) else 0.0
+
+    scores = iter([0.2, 0.4, 0.6, fallen, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3])  # at validations
+    with pytest.warns(CollapseWarning, match="fell from 0.6 .* at step 8: back to the parameters of step 6"):
+        model, history = run(lambda n: next(scores), model, step)
+    assert int(model.count) == 18  # of 20 steps two were lost
+    assert len(history.collapses) == 1
+    assert sizes[7] == 1 / 8
+    assert sizes[8] == pytest.approx(0.3 / 9)
+    assert history.best["step"] == 20
+
+
+def test_a_collapse_does_not_count_as_a_lack_of_improvement():
+    scores = iter([0.2, 0.4, -9.0, 0.3, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5])
+    model = Counter()
+    with pytest.warns(CollapseWarning):
+        _, history = run(lambda n: next(scores), model, lambda number, size: -float(number in (4, 5)), patience=5)
+    assert history.best["step"] == 12  # five steps after the best one, and less after going back
+
+
+def test_a_likelihood_that_is_not_finite_goes_back_unless_no_step_was_taken():
+    model, calls = Counter(), []
+
+    def step(number: int, size: float) -> float:
+        calls.append(number)
+        if number == bad:
+            raise NotFiniteError("train", "a finite log-likelihood", "nan")
+        return model.step(int(model.count), size)
+
+    bad = 5
+    with pytest.warns(CollapseWarning, match="was not finite at step 5: back to the parameters of step 4"):
+        run(rising, model, step, steps=10)
+    assert calls == list(range(10))
+    bad, model = 0, Counter()
+    with pytest.raises(NotFiniteError):
+        run(rising, model, step)
+
+
+def test_overfitting_is_not_a_collapse():
+    scores = iter([-3.0, -1.0, 0.0, *range(-1, -8, -1)])
+    _, history = run(lambda n: next(scores), step=lambda number, size: float(number))
+    assert history.collapses == []
+    assert history.best["step"] == 6
+
+
+def test_a_likelihood_that_keeps_collapsing_is_an_error():
+    def score(n: int) -> float:
+        calls.append(n)
+        return 0.0 if len(calls) == 1 else -9.0
+
+    calls: list[int] = []
+    message = "valid: expected a log-likelihood that does not collapse.*smaller steps"
+    with pytest.warns(CollapseWarning), pytest.raises(pc.ArgumentError, match=message):
+        run(score, step=lambda number, size: -float(number > 1))
+
+
+def test_collapses_survive_an_interruption(tmp_path):
+    def play(**options):
+        model = Counter()
+        values = {6: 0.6, 8: -9.0}
+        seen = iter(range(2, 21, 2))
+        if options.get("resume"):
+            seen = iter(range(12, 21, 2))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CollapseWarning)
+            return run(
+                lambda n: values.get(step := next(seen), step / 1000),
+                model,
+                lambda number, size: model.step(int(model.count), size) - (number in (6, 7)),
+                **options,
+            )
+
+    options = {"out": tmp_path, "checkpoint_every": 2}
+    play(callbacks=[Interrupt(10)], **options)
+    _, resumed = play(resume=True, **options)
+    _, straight = play()
+    assert resumed.collapses == straight.collapses
+    assert [r["rate"] for r in resumed.records] == [r["rate"] for r in straight.records]
 
 
 def test_a_score_of_minus_infinity_is_never_the_best():
@@ -109,10 +197,10 @@ def test_an_interrupted_training_returns_the_best_so_far():
 
 
 def test_an_interruption_before_the_first_record_returns_what_there_is():
-    def step(number: int) -> float:
+    def step(number: int, size: float) -> float:
         if number == 5:
             raise KeyboardInterrupt
-        return model.step(number)
+        return model.step(number, size)
 
     model = Counter()
     _, history = run(peak(6), model, step, validate_every=10)
@@ -150,8 +238,8 @@ def test_a_crash_continues_from_the_last_checkpoint(tmp_path):
 
 
 def test_the_middle_of_a_step_is_never_a_checkpoint(tmp_path):
-    def step(number: int) -> float:
-        value = model.step(number)
+    def step(number: int, size: float) -> float:
+        value = model.step(number, size)
         if number == 7:
             raise KeyboardInterrupt  # the parameters have changed, but the step has not ended
         return value
@@ -175,11 +263,11 @@ def pythons_own_handler():
 def test_control_c_lets_a_step_end(tmp_path):
     ended = []
 
-    def step(number: int) -> float:
+    def step(number: int, size: float) -> float:
         if number == 7:
             signal.raise_signal(signal.SIGINT)
         ended.append(number)
-        return model.step(number)
+        return model.step(number, size)
 
     model = Counter()
     _, history = run(peak(14), model, step, out=tmp_path)
@@ -193,7 +281,7 @@ def test_control_c_lets_a_step_end(tmp_path):
 
 @pytest.mark.usefixtures("pythons_own_handler")
 def test_a_second_control_c_does_not_wait():
-    def step(number: int) -> float:
+    def step(number: int, size: float) -> float:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("not reached")
@@ -207,7 +295,7 @@ def test_another_handler_is_left_alone():
     asked = []
     signal.signal(signal.SIGINT, lambda *_: asked.append(True))
 
-    def step(number: int) -> float:
+    def step(number: int, size: float) -> float:
         signal.raise_signal(signal.SIGINT)
         return 0.0
 
@@ -229,7 +317,7 @@ def test_training_works_outside_the_main_thread():
     [(n, v) for n in ("steps", "validate_every", "checkpoint_every", "patience") for v in (0, -1, 1.5, True)],
 )
 def test_wrong_numbers_are_refused(name, value):
-    with pytest.raises(pc.ArgumentError, match=f"{name}: expected a positive whole number, got {value}"):
+    with pytest.raises(pc.ArgumentError, match=f"{name}: expected a positive integer, got {value}"):
         run(peak(6), **{name: value})
 
 

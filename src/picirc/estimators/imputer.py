@@ -10,9 +10,9 @@ import numpy.typing as npt
 from sklearn.base import TransformerMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted  # type: ignore[import-untyped]
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.estimators.base import TableEstimator, as_seed
-from picirc.learning.loop import check_count
 from picirc.tables.columns import EMPTY
 from picirc.tables.frames import Frame, as_narwhals
 from picirc.tables.inference import Declared
@@ -82,7 +82,7 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]  # sci
             n_imputations: How many.
         """
         check_is_fitted(self)
-        check_count("n_imputations", n_imputations)
+        check_integer("n_imputations", n_imputations)
         frame = self._table(X, reset=False)
         seeds = np.random.SeedSequence(as_seed(self.random_state)).generate_state(n_imputations)
         return [self._filled(frame, "sample", int(seed)) for seed in seeds]

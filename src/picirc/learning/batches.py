@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 
 
@@ -29,10 +30,8 @@ class ArrayBatches:
     """
 
     def __init__(self, data: Any, size: int, seed: int) -> None:
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ArgumentError("batch_size", "a positive whole number", size)
         self._data = data
-        self._size = min(size, len(data))
+        self._size = min(check_integer("batch_size", size), len(data))
         self._seed = seed
         self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
 
@@ -79,8 +78,7 @@ class LoaderBatches:
 
 def as_batches(data: Any, variables: int, size: int, seed: int) -> Batches:
     """Batches of a table, or of anything that can be iterated over."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise ArgumentError("seed", "a whole number that is not negative", seed)
+    seed = check_integer("seed", seed, 0)
     if isinstance(data, Iterable) and not _is_table(data):
         return LoaderBatches(data)
     return ArrayBatches(as_rows("train", data, variables), size, seed)

@@ -55,7 +55,7 @@ def fit_em(
         batch_size: Rows of a batch; None for all of the data at every step, with full steps, which never lowers the
             likelihood (when ``smoothing`` is zero).
         steps: The largest number of steps.
-        schedule: The step sizes η of mini-batches; by default 1e-2 → 1e-4 by cosine, restarted every 500 steps.
+        schedule: The step sizes η of mini-batches; by default 0.5 → 0.005 by cosine, once over all steps.
         smoothing: Pseudo-observations added to each distribution.
         validate_every: Steps between validations.
         patience: Steps without improvement after which training stops; None for never.
@@ -73,7 +73,7 @@ def fit_em(
         raise ArgumentError("smoothing", "a number that is not negative", smoothing)
     model = copy.deepcopy(model)
     variables = len(model.families)
-    schedule = schedule or Cosine()
+    schedule = schedule or Cosine(0.5, 0.005, period=None)
     if schedule(0, steps) > 1:
         raise ArgumentError("schedule", "step sizes of at most 1, which is a full step", schedule)
     batches = None if batch_size is None else as_batches(train, variables, batch_size, seed)
@@ -83,10 +83,10 @@ def fit_em(
     def rate(number: int) -> float:
         return 1.0 if batches is None else schedule(number, steps)
 
-    def step(number: int) -> float:
+    def step(number: int, size: float) -> float:
         batch = whole if batches is None else batches.batch(number)
         assert batch is not None
-        return em_step(model, batch, rate(number), smoothing, number)
+        return em_step(model, batch, size, smoothing, number)
 
     def validate() -> float | None:
         return None if table is None else mean_log_prob(model(), table)
@@ -122,7 +122,7 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
     points = qpc._points(batch)
     counts = _Counts(qpc)
     total = counts.add(points)
-    check_finite(total, qpc, number)
+    check_finite(float(total), qpc, number)
     old = qpc.parameters
     for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
         _move(table, weights, used, rate, smoothing, -1)

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.learning.batches import as_batches, as_rows
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, check_count, check_finite, identity_of, mean_log_prob
+from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.pic import HCLT, PIC
@@ -80,7 +81,7 @@ def fit(
         after the step in hand and returns the best so far.
     """
     chosen = _rule_of(model, rule)
-    check_count("accumulate", accumulate)
+    check_integer("accumulate", accumulate)
     if clip is not None and not clip > 0:
         raise ArgumentError("clip", "a positive number, or None", clip)
     model = copy.deepcopy(model)
@@ -92,24 +93,25 @@ def fit(
     table = None if valid is None else as_rows("valid", valid, variables)
     processes.share(model)
 
-    def step(number: int) -> float:
+    def step(number: int, size: float) -> float:
         for group in solver.param_groups:
-            group["lr"] = schedule(number, steps)
+            group["lr"] = size
         solver.zero_grad(set_to_none=True)
-        batch = processes.part(batches.batch(number))
+        batch = batches.batch(number)
         total = 0.0
-        for part in batch.chunk(accumulate):
+        for part in processes.part(batch).chunk(accumulate):
             with torch.autocast(part.device.type, dtype=autocast, enabled=autocast is not None):
                 qpc = _circuit(model, _drawn(chosen, seed, number))
             value = qpc.log_prob(part).sum() / len(batch)
-            check_finite(value, qpc, number)
             (-value).backward()
             total += float(value.detach())
-        processes.average(model)
+        processes.sum_gradients(model)
+        total = processes.sum(total)
+        check_finite(total, qpc, number)  # after the sum, so that all processes raise or none
         if clip is not None:
             nn.utils.clip_grad_norm_(model.parameters(), clip)
         solver.step()
-        return processes.mean(total)
+        return total
 
     def validate() -> float | None:
         if table is None:

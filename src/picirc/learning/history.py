@@ -22,23 +22,31 @@ class History:
         records: Each with ``step``, ``train`` and ``valid`` (mean log-likelihood a row), ``bits`` (valid, in bits per
             dimension), ``rate`` (the step size) and ``seconds``.
         stopped: Why the training ended.
+        collapses: Each time that the likelihood collapsed and training went back, in words.
     """
 
     records: list[dict[str, float]] = field(default_factory=list)
     stopped: str = ""
+    collapses: list[str] = field(default_factory=list)
 
     @property
     def best(self) -> dict[str, float]:
         """The record with the highest validation likelihood (training likelihood where there is no validation)."""
         if not self.records:
             raise ArgumentError("history", "at least one record", "a training that was interrupted before its first")
-        return max(self.records, key=lambda r: r["valid"] if not math.isnan(r["valid"]) else r["train"])
+        return max(self.records, key=_score)
 
     def __repr__(self) -> str:
         if not self.records:
             return "History(empty)"
         last = self.records[-1]
         return f"History({int(last['step'])} steps, best bits {self.best['bits']:.4f}, stopped: {self.stopped})"
+
+
+def _score(record: Record) -> float:
+    """The validation likelihood, or else the training likelihood; what is not a number is worst."""
+    score = record["train"] if math.isnan(record["valid"]) else record["valid"]
+    return -math.inf if math.isnan(score) else score
 
 
 def json_lines(path: str | Path) -> Callback:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.learning.batches import as_rows, rows_of
 from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
@@ -23,7 +25,21 @@ from picirc.pic import HCLT, PIC
 from picirc.qpc.distribution import QPC
 
 Score = Callable[[], float | None]
+TakeStep = Callable[[int, float], float]
+Rate = Callable[[int], float]
+
 _ROWS = 1024  # of validation data at a time
+_SHRINK, _MOST_COLLAPSES = 0.3, 5
+# A score that falls by more than this part of all that was gained, and by more than this a variable, has collapsed.
+_FALL, _FALL_PER_VARIABLE = 0.25, 0.1
+
+
+class CollapseWarning(UserWarning):
+    """The likelihood collapsed during training, which went back to its best parameters with smaller steps."""
+
+
+class NotFiniteError(ArgumentError):
+    """The likelihood of a batch is not a finite number."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +68,18 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("steps", "validate_every", "checkpoint_every"):
-            check_count(name, getattr(self, name))
+            check_integer(name, getattr(self, name))
         if self.patience is not None:
-            check_count("patience", self.patience)
+            check_integer("patience", self.patience)
         if self.resume and self.out is None:
             raise ArgumentError("resume", "a folder to resume from", "none", "give out=")
 
 
 class Loop:
     """Runs steps until they are done, nothing improves any more, or the user interrupts.
+
+    When the likelihood collapses, or is not finite, the training goes back to its best parameters, takes smaller steps
+    from then on, and warns. That does not count as a lack of improvement.
 
     Args:
         settings: When to look up.
@@ -83,17 +102,21 @@ class Loop:
         self._variables, self._identity = variables, dict(identity)
         self._step, self._best_step = 0, 0
         self._best_score, self._best = -math.inf, _copy(model)
+        self._best_train, self._first_score = -math.inf, -math.inf
+        self._patient_since = 0  # the step from which a lack of improvement counts
+        self._collapses = 0
+        self._unmoved = True  # no step was taken from the best parameters yet
         self._sum, self._count = 0.0, 0
         self._started, self._seconds = 0.0, 0.0
         self._whole = True
 
-    def run(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> History:
+    def run(self, step: TakeStep, validate: Score, rate: Rate) -> History:
         """Train.
 
         Args:
-            step: Takes the step with the given number and returns the mean log-likelihood of its batch.
+            step: Takes the step with the given number and size, and returns the mean log-likelihood of its batch.
             validate: The mean log-likelihood of the validation data; None when there are none.
-            rate: The step size, for the records.
+            rate: The step size of a step, as planned.
         """
         if self.settings.resume:
             self._resume()
@@ -110,17 +133,24 @@ class Loop:
             load_parameters(self.model, self._best)
         return self.history
 
-    def _advance(self, step: Callable[[int], float], validate: Score, rate: Callable[[int], float]) -> None:
+    def _advance(self, step: TakeStep, validate: Score, rate: Rate) -> None:
         """One step, and what is due after it."""
         self._whole = False
-        self._sum += step(self._step)
-        self._count += 1
+        size = rate(self._step) * _SHRINK**self._collapses
+        try:
+            self._sum += step(self._step, size)
+            self._count += 1
+            self._unmoved = False
+        except NotFiniteError as error:
+            if self._unmoved:  # the steps are not the cause
+                raise
+            self._go_back(f"was not finite at step {self._step}", error)
         self._step += 1
         self._seconds = time.perf_counter() - self._started
         done = self._step >= self.settings.steps
         due = self._step % self.settings.validate_every == 0 or done
         if due:
-            self._record(validate(), rate(self._step - 1))
+            self._record(validate(), size)
         if done and not self.history.stopped:
             self.history.stopped = "all steps done"
         self._whole = True
@@ -130,19 +160,41 @@ class Loop:
             self._checkpoint()
 
     def _record(self, valid: float | None, rate: float) -> None:
-        train = self._sum / max(1, self._count)
+        train = self._sum / self._count if self._count else math.nan
         self._sum, self._count = 0.0, 0
-        if valid is not None and math.isnan(valid):
-            remedy = "use smaller steps, or check the data for extreme values"
-            raise ArgumentError("valid", "a log-likelihood", f"NaN after step {self._step - 1}", remedy)
         score = train if valid is None else valid
         record = {"step": self._step, "train": train, "valid": math.nan if valid is None else valid}
         record |= {"bits": bits_per_dimension(score, self._variables), "rate": rate, "seconds": self._seconds}
         self.history.records.append(record)
         if score > self._best_score:
+            self._first_score = self._first_score if math.isfinite(self._best_score) else score
             self._best_score, self._best_step, self._best = score, self._step, _copy(self.model)
-        elif self.settings.patience is not None and self._step - self._best_step >= self.settings.patience:
+            self._best_train, self._patient_since = train, self._step
+        elif math.isnan(score) or (self._fell(score, self._best_score) and self._fell(train, self._best_train)):
+            self._go_back(f"fell from {self._best_score:.4g} to {score:.4g} at step {self._step}")
+        elif self.settings.patience is not None and self._step - self._patient_since >= self.settings.patience:
             self.history.stopped = f"no improvement in {self._step - self._best_step} steps"
+
+    def _fell(self, score: float, best: float) -> bool:
+        """Whether a score is off a cliff; one that overfits falls too, but its training likelihood does not."""
+        if not math.isfinite(score):
+            return math.isfinite(best)
+        gained = self._best_score - self._first_score
+        return best - score > max(_FALL * gained, _FALL_PER_VARIABLE * self._variables)
+
+    def _go_back(self, what: str, error: ArgumentError | None = None) -> None:
+        """Continue from the best parameters with smaller steps; after too many times, give up."""
+        self._collapses += 1
+        if self._collapses > _MOST_COLLAPSES:
+            remedy = "use smaller steps, or check the data for extreme values"
+            raise error or ArgumentError("valid", "a log-likelihood that does not collapse", f"one that {what}", remedy)
+        load_parameters(self.model, self._best)
+        if self.optimizer is not None:
+            self.optimizer.state.clear()
+        self._patient_since, self._unmoved = self._step, True
+        message = f"the log-likelihood {what}: back to the parameters of step {self._best_step}, with smaller steps"
+        self.history.collapses.append(message)
+        warnings.warn(f"{message}.", CollapseWarning, stacklevel=2)
 
     def _checkpoint(self) -> None:
         # From the middle of a step no training could go on as if nothing had happened.
@@ -154,6 +206,11 @@ class Loop:
             "step": self._step,
             "best_step": self._best_step,
             "best_score": self._best_score,
+            "first_score": self._first_score,
+            "best_train": self._best_train,
+            "unmoved": self._unmoved,
+            "patient_since": self._patient_since,
+            "collapses": self.history.collapses,
             "sum": self._sum,
             "count": self._count,
             "seconds": self._seconds,
@@ -180,7 +237,11 @@ class Loop:
         self._best = found.part("best.")
         self._step, self._best_step, self._best_score = state["step"], state["best_step"], state["best_score"]
         self._sum, self._count, self._seconds = state["sum"], state["count"], state["seconds"]
-        self.history = History(list(state["records"]), state["stopped"])
+        self._first_score, self._best_train = state["first_score"], state["best_train"]
+        self._patient_since = state["patient_since"]
+        self._unmoved = state["unmoved"]
+        self.history = History(list(state["records"]), state["stopped"], list(state["collapses"]))
+        self._collapses = len(self.history.collapses)
         if self._step >= self.settings.steps and not self.history.stopped:
             self.history.stopped = "all steps done"
 
@@ -195,15 +256,9 @@ def mean_log_prob(qpc: QPC, data: Any) -> float:
     return total / len(rows)
 
 
-def check_count(argument: str, value: object) -> None:
-    """Raise ``ArgumentError`` unless the value is a positive whole number."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ArgumentError(argument, "a positive whole number", value)
-
-
-def check_finite(value: Tensor, qpc: QPC, step: int) -> None:
-    """Stop when the likelihood is not a number, and say where that arose."""
-    if bool(torch.isfinite(value.detach())):
+def check_finite(value: float, qpc: QPC, step: int) -> None:
+    """Raise ``NotFiniteError`` when a likelihood is not finite, and say where that arose."""
+    if math.isfinite(value):
         return
     parts = {
         "sum weights": qpc.parameters.weights,
@@ -214,10 +269,10 @@ def check_finite(value: Tensor, qpc: QPC, step: int) -> None:
     where = (
         f"not finite: {', '.join(broken)}" if broken else "the parameters are finite, but a row has probability zero"
     )
-    raise ArgumentError(
+    raise NotFiniteError(
         "train",
         "a finite log-likelihood",
-        f"{float(value.detach())} at step {step} ({where})",
+        f"{value} at step {step} ({where})",
         "use smaller steps (schedule=pc.Cosine(1e-3, 1e-5)) or clip=1.0, and check the data for extreme values",
     )
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 class Processes:
     """This process among those that train together.
 
-    The batch of a step is cut into equal parts, one a process; gradients are averaged, so that the model is the same
-    everywhere and the same as one process would have trained with the whole batch.
+    The batch of a step is cut into parts, one per process. Each process divides by the rows of the whole batch, and the
+    gradients are added up, so that the model is the same everywhere and the same as one process would have trained.
     """
 
     rank: int
@@ -37,9 +37,8 @@ class Processes:
         return self.rank == 0
 
     def part(self, batch: Tensor) -> Tensor:
-        """This process's rows of a batch."""
-        size = len(batch) // self.count
-        return batch if self.count == 1 else batch[self.rank * size : (self.rank + 1) * size]
+        """This process's rows of a batch; the parts differ by one row at most, and together they are the batch."""
+        return batch[len(batch) * self.rank // self.count : len(batch) * (self.rank + 1) // self.count]
 
     def share(self, model: nn.Module) -> None:
         """Give all processes the first one's parameters."""
@@ -47,23 +46,24 @@ class Processes:
             for tensor in model.state_dict().values():
                 dist.broadcast(tensor, 0)
 
-    def average(self, model: nn.Module) -> None:
-        """Average the gradients, all of them in one message."""
+    def sum_gradients(self, model: nn.Module) -> None:
+        """Add up the gradients of all processes, all of them in one message."""
         if self.count == 1:
             return
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        for parameter in parameters:
+            if parameter.grad is None:  # this process had no rows
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [p.grad for p in parameters if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients])
         dist.all_reduce(flat)
-        flat /= self.count
-        start = 0
-        for gradient in gradients:
-            gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
-            start += gradient.numel()
+        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
 
-    def mean(self, value: float) -> float:
-        """The mean of a number over all processes."""
+    def sum(self, value: float) -> float:
+        """The sum of a number over all processes."""
         if self.count == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64)
         dist.all_reduce(total)
-        return float(total) / self.count
+        return float(total)

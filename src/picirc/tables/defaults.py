@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
-from picirc.learning.loop import check_count
 
 # Which columns of numbers are read as names of categories when nothing is declared.
 MOST_INTEGER_CATEGORIES = 10
@@ -83,7 +83,7 @@ class Defaults:
 
     def __post_init__(self) -> None:
         for name in ("points", "steps", "batch_size", "validate_every", "patience", "members", "block", "tree_rows"):
-            check_count(name, getattr(self, name))
+            check_integer(name, getattr(self, name))
         if self.points > MOST_POINTS:
             raise ArgumentError("points", f"at most {MOST_POINTS:,} points", self.points)
         if not 0 <= self.held_out < 1:
@@ -112,7 +112,7 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
     decided = {name: value for name, value in given.items() if value is not None}
     if "steps" in decided:
         steps = decided["steps"]
-        check_count("steps", steps)
+        check_integer("steps", steps)
         found = replace(found, validate_every=min(found.validate_every, steps), steps=steps)
     return replace(found, **decided)
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.checks import check_integer
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io import load_described, save
 from picirc.io.describe import describe_model, only, take
 from picirc.io.files import refusing
-from picirc.learning.loop import check_count
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted
@@ -48,7 +48,7 @@ class TableModel:
     def __init__(self, schema: Schema, pic: PIC, points: int, summary: Mapping[str, Any] | None = None) -> None:
         if tuple(pic.families) != schema.families:
             raise ArgumentError("schema", f"the families of the model, {_short(pic.families)}", _short(schema.families))
-        check_count("points", points)
+        check_integer("points", points)
         if points > MOST_POINTS:
             raise ArgumentError("points", f"at most {MOST_POINTS:,} points", f"{points}")
         self.schema, self.pic, self.points = schema, pic, points
@@ -92,7 +92,7 @@ class TableModel:
                 come back as they are.
             seed: Decides the draws, and nothing else does.
         """
-        check_count("n", n)
+        check_integer("n", n)
         source = _generator(seed)
         if given is None:
             drawn = self.qpc.sample(n, generator=source).numpy()
