@@ -15,6 +15,7 @@ from scipy import integrate
 from scipy.special import gammaln, roots_hermitenorm, roots_legendre
 from scipy.stats import norm
 
+import picirc as pc
 from picirc.errors import ArgumentError
 from picirc.quadrature import (
     Grid,
@@ -410,3 +411,74 @@ def test_rules_are_values():
         rule.name = "other"
     copy = pickle.loads(pickle.dumps(shifted(3).draw(0.1)))
     np.testing.assert_array_equal(copy.refine().points, shifted(6).draw(0.1).points)
+
+
+def moments(rule: pc.VectorRule) -> tuple[np.ndarray, np.ndarray]:
+    mean = rule.weights @ rule.points
+    return mean, (rule.points - mean).T @ (rule.weights[:, None] * (rule.points - mean))
+
+
+@pytest.mark.parametrize(("measure", "variance"), [("normal", 1.0), ("uniform", 1 / 3)])
+@pytest.mark.parametrize("dims", [1, 2, 5])
+def test_sobol_points_have_the_moments_of_their_measure(measure, variance, dims):
+    rule = pc.sobol(4096, dims, measure)
+    mean, covariance = moments(rule)
+    np.testing.assert_allclose(mean, 0, atol=2e-3)
+    np.testing.assert_allclose(covariance, variance * np.eye(dims), atol=0.01)
+    assert rule.weights.sum() == pytest.approx(1)
+
+
+def test_the_error_of_sobol_points_falls_almost_linearly():
+    """E[Π cos z_i] = exp(−d/2) for normal z; random points would gain a factor 8 from 64 times as many."""
+
+    def error(n: int) -> float:
+        values = [np.prod(np.cos(pc.sobol(n, 3, seed=seed).points), 1).mean() for seed in range(20)]
+        return float(np.sqrt(np.mean((np.array(values) - math.exp(-1.5)) ** 2)))
+
+    assert error(64) / error(4096) > 24
+
+
+@pytest.mark.parametrize("base", [pc.sobol(16, 3), pc.sobol(8, 2, "uniform"), pc.tensor_grid(pc.midpoint(3), 2)])
+def test_randomly_shifted_points_are_unbiased(base):
+    rule, rng = pc.shifted(base), np.random.default_rng(0)
+    truth = 1.0 if base.measure == "normal" else 1 / 3
+    found = [r.weights @ r.points[:, 0] ** 2 for r in (rule.random(rng) for _ in range(4000))]
+    assert np.mean(found) == pytest.approx(truth, abs=4 * np.std(found) / math.sqrt(len(found)) + 1e-3)
+    assert len(rule) == len(base)
+    assert rule.dims == base.dims
+    assert rule.rule is base
+
+
+def test_a_tensor_grid_is_the_product_of_its_rules():
+    rule = pc.tensor_grid(pc.gauss_hermite(5), 2)
+    mean, covariance = moments(rule)
+    np.testing.assert_allclose(mean, 0, atol=1e-12)
+    np.testing.assert_allclose(covariance, np.eye(2), atol=1e-12)
+    fourth = rule.weights @ (rule.points[:, 0] ** 4 * rule.points[:, 1] ** 2)
+    assert fourth == pytest.approx(3)
+    uniform = pc.tensor_grid(pc.gauss_legendre(4), 3)
+    assert uniform.measure == "uniform"
+    assert uniform.weights @ np.prod(uniform.points**2, 1) == pytest.approx(1 / 27)
+
+
+@pytest.mark.parametrize("rule", [pc.sobol(16, 3), pc.tensor_grid(pc.midpoint(4), 2)])
+def test_vector_rules_are_refined(rule):
+    assert len(rule.refine()) >= 2 * len(rule)
+    assert rule.refine().dims == rule.dims
+    assert len(pc.shifted(rule).resize(64)) == 64
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pc.sobol(0, 2), "n: expected"),
+        (lambda: pc.sobol(8, 0), "dims: expected a positive integer"),
+        (lambda: pc.sobol(8, 2, "cauchy"), "measure: expected 'normal' or 'uniform'"),
+        (lambda: pc.VectorRule("mine", np.zeros((3, 2)), np.ones(2)), "points, weights: expected arrays of shapes"),
+        (lambda: pc.VectorRule("mine", np.zeros((3, 2)), np.ones(3)).refine(), "made by hand"),
+        (lambda: pc.shifted(pc.sobol(8, 2)).draw(0.5), r"shift: expected 2 numbers in \[0, 1\)"),
+    ],
+)
+def test_wrong_vector_rules_are_refused(make, message):
+    with pytest.raises(pc.ArgumentError, match=message):
+        make()

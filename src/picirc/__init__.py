@@ -57,12 +57,15 @@ if TYPE_CHECKING:
     from picirc.quadrature import Grid as Grid
     from picirc.quadrature import RandomRule as RandomRule
     from picirc.quadrature import Rule as Rule
+    from picirc.quadrature import VectorRule as VectorRule
     from picirc.quadrature import clenshaw_curtis as clenshaw_curtis
     from picirc.quadrature import gauss_hermite as gauss_hermite
     from picirc.quadrature import gauss_legendre as gauss_legendre
     from picirc.quadrature import midpoint as midpoint
     from picirc.quadrature import shifted as shifted
     from picirc.quadrature import simpson as simpson
+    from picirc.quadrature import sobol as sobol
+    from picirc.quadrature import tensor_grid as tensor_grid
     from picirc.quadrature import trapezoidal as trapezoidal
     from picirc.report import write_report as write_report
     from picirc.structure.bayesnet import BayesNet as BayesNet
@@ -107,8 +110,8 @@ _HOMES = {
     "qpc.products": ("cauchy_schwarz_divergence", "inner_product", "l2_divergence"),
     "qpc.queries": ("Marginals",),
     "quadrature": (
-        *("Grid", "RandomRule", "Rule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
-        *("midpoint", "shifted", "simpson", "trapezoidal"),
+        *("Grid", "RandomRule", "Rule", "VectorRule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
+        *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal"),
     ),
     "report": ("write_report",),
     "structure.bayesnet": ("BayesNet",),

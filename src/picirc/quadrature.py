@@ -5,8 +5,10 @@ never changed. Placed on a latent's own domain it becomes a `Grid`: ``rule.on(lo
 ``rule.at(mean, std)`` for Gauss–Hermite, whose points follow a normal density. Both take arrays, because
 nested quadrature places one rule at many intervals at once.
 
-``n`` counts points everywhere, never cells. `shifted` is the one random rule: drawn anew at each training
-step, it keeps a model from fitting the points instead of the integral.
+``n`` counts points everywhere, never cells. `shifted` makes random rules: drawn anew at each training step, they
+keep a model from fitting the points instead of the integral.
+
+A latent that is a vector has a `VectorRule`: `sobol`, or a `tensor_grid` of a rule in one dimension.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.fft import dct
-from scipy.special import roots_hermitenorm, roots_legendre
+from scipy.special import ndtr, ndtri, roots_hermitenorm, roots_legendre
 
+from picirc.checks import check_choice, check_integer
 from picirc.errors import ArgumentError
 
 Array = NDArray[np.float64]
@@ -163,15 +166,90 @@ class Rule:
         return self.family
 
 
-@dataclass(frozen=True, repr=False)
-class RandomRule:
-    """N equal cells on [-1, 1] with one point each, all at the same random fraction of their cell.
+@dataclass(frozen=True, eq=False, repr=False)
+class VectorRule:
+    """Points and weights for a latent that is a vector of d dimensions: ∫ f(z) μ(dz) ≈ Σₙ wₙ f(zₙ).
 
-    With a shift uniform in [0, 1) the drawn rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The
-    value holds no generator: whoever trains draws the shift and passes it on.
+    Attributes:
+        name: The name of the rule's kind, such as ``"sobol"``.
+        points: The points zₙ, of shape (N, d).
+        weights: The weights wₙ, of shape (N,), which add up to 1.
+        measure: The base measure μ: ``"normal"`` for N(0, I), ``"uniform"`` for the uniform one on [-1, 1]ᵈ.
+        remake: ``remake(n, seed)`` gives the rule of the same kind with n points (or the next number there is) from
+            another random seed, where it has one; None for rules made by hand.
+
+    Example:
+        >>> rule = sobol(1024, dims=3)
+        >>> rule.points.shape, bool(np.abs(rule.points.mean(0)).max() < 0.01)
+        ((1024, 3), True)
     """
 
-    n: int  # the number of points N
+    name: str
+    points: Array
+    weights: Array
+    measure: str = "normal"
+    remake: Callable[[int, int], VectorRule] | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("measure", self.measure, ("normal", "uniform"))
+        for name in ("points", "weights"):
+            array = _finite(name, getattr(self, name))
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if self.points.ndim != 2 or self.points.size == 0 or self.weights.shape != self.points.shape[:1]:
+            shapes = f"shapes {self.points.shape} and {self.weights.shape}"
+            raise ArgumentError("points, weights", "arrays of shapes (N, d) and (N,)", shapes)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __repr__(self) -> str:
+        return f"VectorRule({self.name}, N={len(self)}, dims={self.dims})"
+
+    @property
+    def dims(self) -> int:
+        """The number of dimensions d."""
+        return int(self.points.shape[1])
+
+    def resize(self, n: int, seed: int = 0) -> VectorRule:
+        """The rule of the same kind with n points, or the next larger number that there is."""
+        if self.remake is None:
+            remedy = "make the other size by hand too"
+            raise ArgumentError("rule", "a rule of a known kind", f"{self.name}, made by hand", remedy)
+        return self.remake(check_integer("n", n), seed)
+
+    def refine(self) -> VectorRule:
+        """The rule of the same kind with twice the points (or the next number there is), from another random seed."""
+        return self.resize(2 * len(self), seed=1)
+
+    def shift(self, shift: ArrayLike) -> VectorRule:
+        """The same points moved by a vector in [0, 1)ᵈ, around the unit cube that the measure comes from.
+
+        With a random shift the rule is unbiased, whatever its points.
+        """
+        moved = np.mod(self._uniform() + _finite("shift", shift), 1.0)
+        return VectorRule(f"{self.name}, shifted", _from_cube(moved, self.measure), self.weights, self.measure)
+
+    def _uniform(self) -> Array:
+        """The points in the unit cube."""
+        return ndtr(self.points) if self.measure == "normal" else (self.points + 1) / 2
+
+
+@dataclass(frozen=True, repr=False)
+class RandomRule:
+    """A rule whose points are moved by a random shift, drawn anew in every training step.
+
+    In one dimension these are N equal cells on [-1, 1] with one point each, all at the same fraction of their cell.
+    With a shift uniform in [0, 1) the drawn rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The value holds
+    no generator: whoever trains draws the shift and passes it on.
+
+    Attributes:
+        n: The number of points N.
+        base: For vectors, the rule whose points are moved; None in one dimension.
+    """
+
+    n: int
+    base: VectorRule | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", _count(self.n))
@@ -180,23 +258,37 @@ class RandomRule:
         return self.n
 
     def __repr__(self) -> str:
-        return f"RandomRule(shifted, N={self.n})"
-
-    def draw(self, shift: float) -> Rule:
-        """The rule with points zₖ = -1 + (k + shift)·h and weights h = 2/N, for a shift in [0, 1)."""
-        fraction = _finite("shift", shift)
-        if fraction.ndim or not 0 <= fraction < 1:
-            raise ArgumentError("shift", "one number in [0, 1)", shift, "give a fraction of a cell")
-        return _cells(self.n, float(fraction))
+        return f"RandomRule(shifted, N={self.n})" if self.base is None else f"RandomRule(shifted {self.base!r})"
 
     @property
-    def rule(self) -> Rule:
-        """The rule in the middle of the possible ones, ``draw(0.5)``: the midpoint rule."""
-        return self.draw(0.5)
+    def dims(self) -> int:
+        """The number of dimensions of a point."""
+        return 1 if self.base is None else self.base.dims
+
+    def draw(self, shift: ArrayLike) -> Rule | VectorRule:
+        """The rule moved by a shift in [0, 1), or by a vector of them: zₖ = -1 + (k + shift)·h with weights h = 2/N."""
+        fraction = _finite("shift", shift)
+        shape = () if self.base is None else (self.base.dims,)
+        if fraction.shape != shape or not np.all((fraction >= 0) & (fraction < 1)):
+            expected = "one number in [0, 1)" if self.base is None else f"{self.dims} numbers in [0, 1)"
+            raise ArgumentError("shift", expected, shift, "give a fraction of a cell")
+        return _cells(self.n, float(fraction)) if self.base is None else self.base.shift(fraction)
+
+    def random(self, generator: np.random.Generator) -> Rule | VectorRule:
+        """The rule moved by a random shift."""
+        return self.draw(generator.random(None if self.base is None else self.base.dims))
+
+    @property
+    def rule(self) -> Rule | VectorRule:
+        """The rule that the random ones are moved from: the midpoint rule ``draw(0.5)``, or the rule for vectors."""
+        return self.draw(0.5) if self.base is None else self.base
 
     def resize(self, n: int) -> RandomRule:
         """The random rule with n points."""
-        return RandomRule(n)
+        if self.base is None:
+            return RandomRule(n)
+        base = self.base.resize(n)
+        return RandomRule(len(base), base)
 
 
 def midpoint(n: int) -> Rule:
@@ -297,18 +389,83 @@ def gauss_hermite(n: int) -> Rule:
     return Rule("gauss_hermite", points, weights, (-math.inf, math.inf), math.inf, _Family(gauss_hermite))
 
 
-def shifted(n: int) -> RandomRule:
+def shifted(n: int | VectorRule) -> RandomRule:
     """The randomly shifted rule: n cells of width h = 2/n, ∫ f ≈ h Σₖ f(-1 + (k + shift)h).
 
-    Of order 1 for a single shift, and exact on average over all shifts.
+    Of order 1 for a single shift, and exact on average over all shifts. Of a rule for vectors all points are moved by
+    one random vector.
 
     Example:
         >>> shifted(4).draw(0.25).points
         array([-0.875, -0.375,  0.125,  0.625])
         >>> shifted(4).rule
         Rule(midpoint, N=4)
+        >>> shifted(sobol(256, dims=2))
+        RandomRule(shifted VectorRule(sobol, N=256, dims=2))
     """
-    return RandomRule(n)
+    return RandomRule(len(n), n) if isinstance(n, VectorRule) else RandomRule(n)
+
+
+def sobol(n: int, dims: int, measure: str = "normal", seed: int = 0) -> VectorRule:
+    """Scrambled Sobol points, of equal weight: quasi-Monte-Carlo in any number of dimensions.
+
+    On smooth integrands the error falls almost as 1/n, in any number of dimensions, where random points have 1/√n.
+
+    Args:
+        n: The number of points; powers of two are best.
+        dims: The number of dimensions.
+        measure: ``"normal"`` for z ~ N(0, I), or ``"uniform"`` on [-1, 1]ᵈ.
+        seed: Decides the scrambling.
+
+    Example:
+        >>> rule = sobol(4096, dims=2)
+        >>> float((rule.weights * (rule.points**2).sum(1)).sum().round(2))  # E|z|² of a normal vector
+        2.0
+    """
+    from scipy.stats import qmc  # slow to import, and seldom needed
+
+    n, dims = _count(n), check_integer("dims", dims)
+    check_choice("measure", measure, ("normal", "uniform"))
+    engine = qmc.Sobol(dims, scramble=True, rng=np.random.default_rng(check_integer("seed", seed, 0)))
+    # More points than asked for, as powers of two are what the sequence can balance.
+    cube = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else np.full((1, dims), 0.5)
+
+    def remake(n: int, seed: int) -> VectorRule:
+        return sobol(n, dims, measure, seed)
+
+    return VectorRule("sobol", _from_cube(cube, measure), np.full(n, 1 / n), measure, remake)
+
+
+def tensor_grid(rule: Rule, dims: int) -> VectorRule:
+    """All combinations of the points of a rule in one dimension: for few dimensions, nᵈ points.
+
+    Gauss–Hermite points belong to the normal measure, all other rules to the uniform one on [-1, 1]ᵈ.
+
+    Example:
+        >>> tensor_grid(gauss_hermite(4), dims=2)
+        VectorRule(tensor gauss_hermite, N=16, dims=2)
+    """
+    dims = check_integer("dims", dims)
+    normal = not math.isfinite(rule.domain[1])
+    measure = "normal" if normal else "uniform"
+    points = rule.points if normal else rule.on(-1.0, 1.0).points
+    weights = rule.weights * np.exp(-(points**2) / 2) if normal else rule.weights
+    weights = weights / weights.sum()
+    if np.any(weights <= 0):
+        raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[points] * dims, indexing="ij")], 1)
+    product = np.prod(np.stack([a.ravel() for a in np.meshgrid(*[weights] * dims, indexing="ij")], 1), 1)
+
+    def remake(n: int, seed: int) -> VectorRule:
+        return tensor_grid(rule.resize(math.ceil(n ** (1 / dims) - 1e-9)), dims)
+
+    return VectorRule(f"tensor {rule.name}", grid, product, measure, remake)
+
+
+def _from_cube(cube: Array, measure: str) -> Array:
+    """Points of the unit cube moved to where the measure lives; the ends of the line are out of reach."""
+    edge = 1e-7
+    return ndtri(np.clip(cube, edge, 1 - edge)) if measure == "normal" else 2 * cube - 1
 
 
 def _cells(n: int, shift: float) -> Rule:
