@@ -25,7 +25,7 @@ class Places:
     def weights(self) -> dict[tuple[int, int | None], Tensor]:
         """``p(child | parent)`` as ``(states of the parent, states of the child)``; the root has no parent."""
         found = {}
-        for block, table in zip(self.model.skeleton.plan.blocks, self.model.weights, strict=True):
+        for block, table in zip(self.model.plan.blocks, self.model.weights, strict=True):
             for row, (unit, _, _) in enumerate(block.integrals):
                 assert (_child(unit), _parent(unit)) not in found, "a region is part of another in one way only"
                 found[_child(unit), _parent(unit)] = table.detach()[row, 0]
@@ -35,7 +35,7 @@ class Places:
     def mixtures(self) -> dict[int, Tensor]:
         """The weights of a region's partitions, ``(states, partitions)``."""
         found = {}
-        for units, table in zip(self.model.skeleton.plan.mixtures, self.model.mixtures, strict=True):
+        for units, table in zip(self.model.plan.mixtures, self.model.mixtures, strict=True):
             for row, unit in enumerate(units):
                 found[_region(unit)] = table.detach()[row].T
         return found
@@ -43,7 +43,7 @@ class Places:
     @cached_property
     def inputs(self) -> dict[int, Tensor]:
         """The log-probabilities of a variable, ``(states, categories)``."""
-        groups = zip(self.model.skeleton.groups, self.model.inputs, strict=True)
+        groups = zip(self.model.plan.inputs, self.model.inputs, strict=True)
         return {int(column): table.detach()[row] for group, table in groups for row, column in enumerate(group.columns)}
 
     def fill(self, table: Tensor, probabilities: Tensor) -> None:

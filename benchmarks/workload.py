@@ -14,9 +14,10 @@ from torch import Tensor
 
 import picirc as pc
 from measure import Run, peak
-from picirc.compile.skeleton import Skeleton
+from picirc.compile.plan import Skeleton
 from picirc.qpc.evidence import as_points
-from picirc.qpc.steps import SumStep
+from picirc.engine.schedule import InputStep, SumStep
+from picirc.qpc.validation import as_points
 
 BARE = ("up", "up+down")  # the cases that find the inputs in place
 PIXELS = 784
@@ -54,10 +55,8 @@ class Workload:
         for tensor in self.qpc.parameters.tensors:
             tensor.requires_grad_()
         self._parameters = self.qpc.parameters.detach()
-        # An engine of its own for the bare passes: no query comes between its buffers and those who expect them full.
-        self._engine = Skeleton(tree, model.families).engine(states)
-        self._program = self._engine.program
-        self._steps = [step for step in self._program.schedule.steps if isinstance(step, SumStep)]
+        self._compiled: CompiledCircuit = self.qpc.compiled
+        self._steps = [step for step in self._compiled.schedule.steps if isinstance(step, SumStep)]
         self.x = torch.randint(categories, (batch, tree.n_variables), generator=self._generator).float()
         names = [str(variable) for variable in range(tree.n_variables)]
         self._points = as_points(self.x, None, model.families, names, self._parameters.like)
@@ -67,7 +66,7 @@ class Workload:
     @property
     def array_bytes(self) -> int:
         """The size of one array (fold, state, batch)."""
-        pools = zip(self._program.schedule.pools, self._program.shapes, strict=True)
+        pools = zip(self._compiled.schedule.pools, self._compiled.shapes, strict=True)
         return sum(pool.rows * math.prod(shape) for pool, shape in pools) * self.x.element_size() * self.batch
 
     @property
@@ -78,7 +77,7 @@ class Workload:
     @property
     def flops(self) -> int:
         """The floating-point operations of one pass of products."""
-        dims = [(step.stop - step.start, *self._program.dims(step)) for step in self._steps]
+        dims = [(step.stop - step.start, *self._compiled.dims(step)) for step in self._steps]
         return sum(2 * fold * g * o * z * r * self.batch for fold, g, o, z, r in dims)
 
     @property
@@ -117,17 +116,21 @@ class Workload:
 
     def fill(self) -> None:
         """Begin a pass: put the log-probabilities of the data into its rows, which is not part of ``up``."""
-        self._trace = self._program.fresh_trace(self._parameters.like, self.batch)
-        self._engine.layer.fill(self._trace.rows, self._points, self._parameters)
+        self._values = self._compiled.start(self._parameters.like, self.batch)
+        self._run(inputs=True)
+
+    def _run(self, inputs: bool, keep: bool = False) -> None:
+        """Run the input steps, or the others."""
+        steps = self._compiled.steps(self._parameters.like, self.batch)
+        chosen = [ready for ready in steps if isinstance(ready.step, InputStep) is inputs]
+        self._compiled.run(chosen, self._values, self._points, self._parameters, keep)
 
     def _up(self) -> None:
-        self._program.climb(self._trace, self._parameters, self.batch, keep=False)
-        self._trace.lease.release()
+        self._run(inputs=False)
 
     def _up_down(self) -> None:
-        self._program.climb(self._trace, self._parameters, self.batch, keep=True)
-        self._program.down(self._trace, self._parameters, torch.ones(self.batch))
-        self._trace.lease.release()
+        self._run(inputs=False, keep=True)
+        self._compiled.down(self._values, self._parameters, torch.ones(self.batch), gradient=True)
 
     def _gradient(self) -> None:
         for tensor in self.qpc.parameters.tensors:
@@ -135,7 +138,7 @@ class Workload:
         self.qpc.log_prob(self.x).sum().backward()
 
     def _matrices(self, step: SumStep) -> Tensor:
-        return self._program.matrices(step, self._parameters.weights[step.block])
+        return self._compiled.matrices(step, self._parameters.weights[step.block])
 
 
 def peak_of(case: str, parents: tuple[int, ...], states: int, batch: int) -> int:

@@ -137,7 +137,7 @@ def enumerate_states(qpc: pc.QPC) -> Mixture:
     above = {z: column for column, own in enumerate(TREE.variables) for z in own}
     mean, std = np.zeros((len(places), 7)), np.ones((len(places), 7))
     correlation, table = np.eye(7), np.zeros(0)
-    for group in qpc.engine.layer.groups:
+    for group in qpc.compiled.inputs:
         columns = group.columns.tolist()
         params = parameters.inputs[group.params].expand(len(columns), -1, -1).numpy()
         for column, own in zip(columns, params, strict=True):

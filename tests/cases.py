@@ -12,7 +12,7 @@ from torch import Tensor
 
 import picirc as pc
 from oracles import normal_log_prob, observed_normal, static_log_prob
-from picirc.compile.static import place, rules_of
+from picirc.compile.integrate import place, rules_of
 from picirc.quadrature import Grid, Rule
 
 LG = pc.LinearGaussian

@@ -29,7 +29,8 @@ ORDER = (
     *(
         "errors",
         "checks",
-        "recycling",
+        "memory",
+        "autograd",
         "native",
         "structure",
         "symbolic",
@@ -37,6 +38,7 @@ ORDER = (
         "functions",
         "inputs",
         "exact",
+        "engine",
         "qpc",
     ),
     *(

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
 import picirc as pc
-from picirc.inputs.binomial import SuccessFamily
+from picirc.inputs.finite import SuccessFamily
 from picirc.io import files
 from picirc.io.files import pack
 from picirc.io.layout import from_file, to_file
@@ -190,10 +190,10 @@ def test_layout_is_undone(structure, product):
 def test_rows_stand_by_latent_whatever_the_order_of_the_plan():
     model = hclt(pc.random_tree(12, seed=3))
     tree = model.structure
-    for block, weights in zip(model.skeleton.plan.blocks, model.weights, strict=True):
+    for block, weights in zip(model.plan.blocks, model.weights, strict=True):
         for row, (unit, _, _) in enumerate(block.integrals):
             weights.data[row] = int(unit.variables[0][1:])
-    for group, table in zip(model.skeleton.groups, model.inputs, strict=True):
+    for group, table in zip(model.plan.inputs, model.inputs, strict=True):
         for row, column in enumerate(group.columns):
             table.data[row] = int(column)
     stored = to_file(model)
@@ -208,9 +208,9 @@ def test_rows_stand_by_latent_whatever_the_order_of_the_plan():
 def test_mixtures_of_all_heights_stand_by_region():
     model = hclt(pc.quad_graph(4, 4))
     assert len(model.mixtures) > 1  # the plan has one block for each height
-    for sums, weights in zip(model.skeleton.plan.mixtures, model.mixtures, strict=True):
+    for sums, weights in zip(model.plan.mixtures, model.mixtures, strict=True):
         for row, unit in enumerate(sums):
-            weights.data[row] = len(model.skeleton.circuit.scope(unit))
+            weights.data[row] = len(model.plan.circuit.scope(unit))
     sizes = [
         len(s) for s, ways in zip(model.structure.scopes, model.structure.partitions, strict=True) if len(ways) == 2
     ]

@@ -78,7 +78,7 @@ def test_materialisation_follows_the_equations(name, sharing, kind):
     rule = pc.simpson(3)
     found = pic(rule).parameters.weights
     states = list(zip(rule.points, rule.weights, strict=True))
-    for block, plan in enumerate(pic.skeleton.plan.blocks):
+    for block, plan in enumerate(pic.plan.blocks):
         below = list(itertools.product(states, repeat=len(plan.integrated)))
         above = list(itertools.product(rule.points, repeat=len(plan.new)))
         for row in range(len(plan.integrals)):
@@ -102,11 +102,11 @@ def test_the_likelihood_is_the_sum_over_all_points_of_all_latents(sharing):
     x = data_for(MIXED, rows=5)
     conditionals = {
         unit.variables[0]: qpc.parameters.weights[block][row, 0]
-        for block, plan in enumerate(pic.skeleton.plan.blocks)
+        for block, plan in enumerate(pic.plan.blocks)
         for row, (unit, _, _) in enumerate(plan.integrals)
     }
     inputs: dict[int, Tensor] = {}  # log p(x_i | z), (states, batch)
-    for group in pic.skeleton.groups:
+    for group in pic.plan.inputs:
         params = qpc.parameters.inputs[group.params]
         for row, column in enumerate(group.columns):
             one = params[row % len(params)][None]
@@ -129,7 +129,7 @@ def test_input_parameters_are_valid_and_those_of_the_nets(inputs, sharing):
     rule = pc.midpoint(7)
     qpc = pic(rule)
     points = torch.tensor(rule.points).unsqueeze(1)
-    for group in pic.skeleton.groups:
+    for group in pic.plan.inputs:
         params = qpc.parameters.inputs[group.params].detach()
         assert params.shape == (1 if sharing == "full" else len(group.rows), 7, group.family.size)
         raw = pic.inputs[group.params](points, lambda values: values).mT
@@ -319,7 +319,7 @@ def test_tables_have_the_same_circuit(shape):
             table.copy_(weights.log())
         for table, mixture in zip(hclt.mixtures, parameters.mixtures, strict=True):
             table.copy_(mixture.log().expand_as(table))
-        for table, group in zip(hclt.inputs, hclt.skeleton.groups, strict=True):
+        for table, group in zip(hclt.inputs, hclt.plan.inputs, strict=True):
             table.copy_(group.family.unconstrain(parameters.inputs[group.params]))
         torch.testing.assert_close(hclt().log_prob(x), qpc.log_prob(x))
 
@@ -353,4 +353,4 @@ def test_a_model_of_a_deep_tree_can_be_copied_and_trained(deep):
     trained, _ = pc.fit(pic, x, rule=pc.shifted(4), steps=2, batch_size=3)
     moved = [not torch.equal(a, b) for a, b in zip(pic.parameters(), trained.parameters(), strict=True)]
     assert any(moved), "training changes the copy and not the model"
-    assert trained.skeleton is pic.skeleton
+    assert trained.plan is pic.plan

@@ -23,10 +23,10 @@ def begin_with(model: pc.PIC, source: pc.PIC) -> None:
         own.load_state_dict(theirs.state_dict())
     heads = {
         (len(block.new), integral.variables): (bank.head[row], bank.head_bias[row])
-        for block, bank in zip(source.skeleton.plan.blocks, source.integrals, strict=True)
+        for block, bank in zip(source.plan.blocks, source.integrals, strict=True)
         for row, (integral, *_) in enumerate(block.integrals)
     }
-    for block, own, theirs in zip(model.skeleton.plan.blocks, model.integrals, source.integrals, strict=True):
+    for block, own, theirs in zip(model.plan.blocks, model.integrals, source.integrals, strict=True):
         own.features.load_state_dict(theirs.features.state_dict())
         own.hidden.copy_(theirs.hidden)
         own.hidden_bias.copy_(theirs.hidden_bias)

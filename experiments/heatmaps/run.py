@@ -43,7 +43,7 @@ def keep_region(trained: Trained, figures: Figures, desk: Desk, name: str) -> Fi
 
 def region(model: pc.PIC | pc.HCLT, qpc: pc.QPC, latent: str) -> NDArray[np.float64]:
     """The sum weights (parent's state, latent's state); every row adds to one."""
-    for block, weights in zip(model.skeleton.plan.blocks, qpc.parameters.weights, strict=True):
+    for block, weights in zip(model.plan.blocks, qpc.parameters.weights, strict=True):
         for row, (integral, *_) in enumerate(block.integrals):
             if integral.variables == (latent,):
                 found: NDArray[np.float64] = weights[row, 0].detach().double().numpy()

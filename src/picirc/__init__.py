@@ -49,11 +49,11 @@ if TYPE_CHECKING:
     from picirc.pic import HCLT as HCLT
     from picirc.pic import PIC as PIC
     from picirc.qpc.distribution import QPC as QPC
+    from picirc.qpc.divergences import cauchy_schwarz_divergence as cauchy_schwarz_divergence
+    from picirc.qpc.divergences import l2_divergence as l2_divergence
+    from picirc.qpc.divergences import log_inner_product as log_inner_product
     from picirc.qpc.latents import LatentPosterior as LatentPosterior
-    from picirc.qpc.products import cauchy_schwarz_divergence as cauchy_schwarz_divergence
-    from picirc.qpc.products import inner_product as inner_product
-    from picirc.qpc.products import l2_divergence as l2_divergence
-    from picirc.qpc.queries import Marginals as Marginals
+    from picirc.qpc.marginals import Marginals as Marginals
     from picirc.quadrature import Grid as Grid
     from picirc.quadrature import RandomRule as RandomRule
     from picirc.quadrature import Rule as Rule
@@ -106,9 +106,9 @@ _HOMES = {
     "learning.progress": ("Progress",),
     "pic": ("HCLT", "PIC"),
     "qpc.distribution": ("QPC",),
+    "qpc.divergences": ("cauchy_schwarz_divergence", "l2_divergence", "log_inner_product"),
     "qpc.latents": ("LatentPosterior",),
-    "qpc.products": ("cauchy_schwarz_divergence", "inner_product", "l2_divergence"),
-    "qpc.queries": ("Marginals",),
+    "qpc.marginals": ("Marginals",),
     "quadrature": (
         *("Grid", "RandomRule", "Rule", "VectorRule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
         *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal"),

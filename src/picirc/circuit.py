@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from picirc.compile.adaptive import Adaptive, adaptive_log_prob
-from picirc.compile.materialise import LARGEST
-from picirc.compile.nested import integrate_nested
-from picirc.compile.static import Domain, integrate_static
+from picirc.compile.integrate import LARGEST, Domain, integrate_nested, integrate_static
 from picirc.errors import ArgumentError
 from picirc.exact import ExactGaussian, integrate_exactly
 from picirc.qpc.distribution import QPC

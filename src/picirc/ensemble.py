@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from picirc.compile.integrate import quadrature_of
+from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
-from picirc.pic import PIC
+from picirc.pic import PIC, _refined
 from picirc.qpc.distribution import QPC
-from picirc.qpc.program import Parameters
 from picirc.quadrature import RandomRule, Rule
 from picirc.structure.trees import LatentTree
 
@@ -52,7 +54,7 @@ class Ensemble(PIC):
             setattr(self, name, getattr(first, name))
         if len({parameter.dtype for member in members for parameter in member.parameters()}) > 1:
             raise ArgumentError("members", "PICs of the same dtype", "different ones", "use member.double() for all")
-        self.product, self.skeleton = first.product, first.skeleton
+        self.product, self.plan = first.product, first.plan
         self.members = nn.ModuleList(members)
 
     def member(self, number: int) -> PIC:
@@ -66,7 +68,7 @@ class Ensemble(PIC):
         if isinstance(rule, RandomRule):
             rule = rule.rule
         parts: list[QPC] = [member(rule) for member in self.members]
-        placed, count = rule, len(parts)
+        count = len(parts)
         states = count * len(rule)
         every = list(zip(*(part.parameters.weights for part in parts), strict=True))
         parameters = Parameters(
@@ -81,7 +83,7 @@ class Ensemble(PIC):
             torch.as_tensor(values, dtype=like.dtype, device=like.device).repeat(count)
             for values in (grid.points, grid.weights / count)
         )
-        return self.skeleton.qpc(states, parameters, points, weights, lambda: self(placed.refine()))
+        return quadrature_of(self.plan, states, parameters, points, weights, partial(_refined, self, rule))
 
 
 def _joined_weights(weights: Sequence[Tensor]) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError, IntractableError
 from picirc.functions import LinearGaussian
 from picirc.symbolic.circuit import SymbolicCircuit
-from picirc.symbolic.units import Input, Integral, Product, Sum
+from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
 
 @dataclass(frozen=True)
@@ -133,30 +133,30 @@ class ExactGaussian:
 def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
     """The closed form of a linear-Gaussian circuit."""
     circuit.properties.require("smooth", "decomposable", purpose="exact integration")
-    functions: dict[int, Quadratic] = {}
+    functions: dict[Unit, Quadratic] = {}
     for unit in circuit.units:
-        name = circuit.names[id(unit)]
+        name = circuit.names[unit]
         match unit:
             case Input():
-                functions[id(unit)] = _conditional(unit.variable, unit.function, name)
+                functions[unit] = _conditional(unit.variable, unit.function, name)
             case Product():
-                functions[id(unit)] = _product([functions[id(child)] for child in unit.inputs])
+                functions[unit] = _product([functions[child] for child in unit.inputs])
             case Integral():
                 for factor in unit.factors:
                     if len(factor.variables) != 1:
                         raise IntractableError(f"no closed form: the unit {name} carries a joint density.")
                 factors = [_conditional(f.variables[0], f.function, name) for f in unit.factors]
-                functions[id(unit)] = _product([functions[id(unit.child)], *factors]).integrate(unit.variables)
+                functions[unit] = _product([functions[unit.child], *factors]).integrate(unit.variables)
             case Sum():
                 raise IntractableError(
                     f"no closed form: the sum unit {name} makes a mixture of normals, not one; use integrate(rule)."
                 )
-    root = functions[id(circuit.root)]._over(circuit.variables)
+    root = functions[circuit.root]._over(circuit.variables)
     log_mass = float(root.integrate(circuit.variables).g)
     # What rounding may make of log 1 grows with the terms that cancel.
     if abs(log_mass) > 1e-4 + 1e-10 * abs(float(root.g)):
         raise IntractableError(
-            f"no closed form: the function of {circuit.names[id(circuit.root)]} has the mass {math.exp(log_mass):.3g} "
+            f"no closed form: the function of {circuit.names[circuit.root]} has the mass {math.exp(log_mass):.3g} "
             "instead of one; give every latent one density, conditioned on latents above it."
         )
     covariance = torch.cholesky_inverse(torch.linalg.cholesky(root.K))

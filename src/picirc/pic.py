@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from picirc.checks import check_boolean, check_choice, check_integer, check_positive
-from picirc.compile.skeleton import Skeleton
+from picirc.compile.integrate import quadrature_of
+from picirc.compile.plan import plan_structure
+from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
 from picirc.functions.energy import ENERGIES
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
+from picirc.inputs.correlated import correlation
 from picirc.inputs.numerics import probabilities
-from picirc.qpc.blocks import correlation
 from picirc.qpc.distribution import QPC
-from picirc.qpc.program import Parameters
 from picirc.quadrature import RandomRule, Rule
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
@@ -61,28 +63,28 @@ class HCLT(nn.Module):
         self.states = states
         self.product = product
         self.families = as_columns(inputs, structure.n_variables)
-        self.skeleton = Skeleton(structure, self.families, product)
+        self.plan = plan_structure(structure, self.families, product)
 
         def table(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(*shape, generator=generator, dtype=dtype))
 
-        self.weights = nn.ParameterList(table(*shape) for shape in self.skeleton.weight_shapes(states))
-        self.mixtures = nn.ParameterList(table(*shape) for shape in self.skeleton.mixture_shapes(states))
+        self.weights = nn.ParameterList(table(*shape) for shape in self.plan.weight_shapes(states))
+        self.mixtures = nn.ParameterList(table(*shape) for shape in self.plan.mixture_shapes(states))
         self.inputs = nn.ParameterList(
-            table(len(group.rows), states, group.family.size) for group in self.skeleton.groups
+            table(len(group.rows), states, group.family.size) for group in self.plan.inputs
         )
 
     def parameters_of_circuit(self) -> Parameters:
         """The numbers of the circuit: normalised weights and valid input parameters."""
         weights = tuple(probabilities(w) for w in self.weights)
         mixtures = tuple(w.softmax(1) for w in self.mixtures)
-        groups = self.skeleton.groups
+        groups = self.plan.inputs
         inputs = tuple(g.family.constrain(raw) for g, raw in zip(groups, self.inputs, strict=True))
         return Parameters(weights, mixtures, inputs)
 
     def forward(self) -> QPC:
         """The circuit with the current parameters."""
-        return self.skeleton.qpc(self.states, self.parameters_of_circuit())
+        return quadrature_of(self.plan, self.states, self.parameters_of_circuit())
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""
@@ -156,19 +158,19 @@ class PIC(nn.Module):
         self.energy = energy
         self.families = as_columns(inputs, structure.n_variables)
         self.correlated = correlated
-        self.skeleton = Skeleton(structure, self.families, product, correlated)
+        self.plan = plan_structure(structure, self.families, product, correlated)
         options = (fourier, sigma, learnable, generator)
         self.integrals = nn.ModuleList(
             Bank(len(b.integrals), len(b.new) + len(b.integrated), 1, width, sharing, *options)
-            for b in self.skeleton.plan.blocks
+            for b in self.plan.blocks
         )
         self.inputs = nn.ModuleList(
-            Bank(len(g.rows), 1, g.family.size, width, input_sharing, *options) for g in self.skeleton.groups
+            Bank(len(g.rows), 1, g.family.size, width, input_sharing, *options) for g in self.plan.inputs
         )
         self.mixtures = nn.ParameterList(
-            torch.zeros(fold, arity, 1) for fold, arity, _ in self.skeleton.mixture_shapes(1)
+            torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1)
         )
-        self.blocks = [len(g.columns) for g in self.skeleton.groups if g.correlation is not None]
+        self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
         self.correlations = nn.ParameterList(torch.zeros(size * (size - 1) // 2) for size in self.blocks)
 
     def forward(self, rule: Rule | RandomRule) -> QPC:
@@ -189,12 +191,11 @@ class PIC(nn.Module):
             tuple(self._input_parameters(i, points) for i in range(len(self.inputs))),
             tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
-        placed = rule
-        return self.skeleton.qpc(len(rule), parameters, points, weights, lambda: self(placed.refine()))
+        return quadrature_of(self.plan, len(rule), parameters, points, weights, partial(_refined, self, rule))
 
     def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor) -> Tensor:
         """The sum weights of a block ``(rows, 1, o, z)``."""
-        plan = self.skeleton.plan.blocks[block]
+        plan = self.plan.blocks[block]
         new, integrated = len(plan.new), len(plan.integrated)
         axes = torch.meshgrid(*[points] * (new + integrated), indexing="ij")
         z = torch.stack([axis.flatten() for axis in axes], 1)  # (points, arguments)
@@ -208,7 +209,7 @@ class PIC(nn.Module):
 
     def _input_parameters(self, group: int, points: Tensor) -> Tensor:
         """The parameters of a group of inputs, ``(fold or 1, states, P)``."""
-        family = self.skeleton.groups[group].family
+        family = self.plan.inputs[group].family
         found: Tensor = self.inputs[group](points.unsqueeze(1), lambda raw: family.constrain(raw.mT))
         return found
 
@@ -216,3 +217,9 @@ class PIC(nn.Module):
         """The sizes, for printing."""
         numbers = sum(p.numel() for p in self.parameters())
         return f"{len(self.families)} variables, {numbers:,} parameters"
+
+
+def _refined(model: PIC, rule: Rule) -> QPC:
+    """The same circuit on a finer grid."""
+    found: QPC = model(rule.refine())
+    return found

@@ -12,7 +12,7 @@ from scipy.stats import norm
 import picirc as pc
 from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, lg_dag, network, two_bumps
 from oracles import joint_normal
-from picirc.compile.static import place, rules_of
+from picirc.compile.integrate import place, rules_of
 from picirc.errors import ArgumentError
 
 

@@ -9,9 +9,10 @@ import torch
 
 import picirc as pc
 from cases import CASES, LG, Case
+from picirc.compile.integrate import family_of
 from picirc.compile.plan import make_plan
 from picirc.errors import StructureError
-from picirc.qpc.steps import SumStep
+from picirc.engine.schedule import SumStep
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -19,7 +20,7 @@ each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def largest_tensor(qpc: pc.QPC) -> int:
     """Elements of the largest weights of one integral, or of the largest row for one data point."""
     weights = [t[0].numel() for t in qpc.parameters.weights]
-    return max([math.prod(shape) for shape in qpc.engine.program.shapes] + weights)
+    return max([math.prod(shape) for shape in qpc.compiled.shapes] + weights)
 
 
 @each_case
@@ -54,7 +55,7 @@ def test_the_cost_of_a_tree_is_quadratic():
 def test_a_plan_knows_nothing_of_the_rule(case: Case):
     """Latents of one kind fold; which kinds there are does not change with the number of points."""
     circuit = case.circuit
-    one, other = (make_plan(circuit, dict.fromkeys(circuit.latents, kind)) for kind in ("N", 17))
+    one, other = (make_plan(circuit, dict.fromkeys(circuit.latents, kind), family_of) for kind in ("N", 17))
     assert len(one.schedule.steps) == len(other.schedule.steps)
     assert [pool.rows for pool in one.schedule.pools] == [pool.rows for pool in other.schedule.pools]
 
@@ -62,14 +63,14 @@ def test_a_plan_knows_nothing_of_the_rule(case: Case):
 def test_the_latents_of_one_height_are_one_step():
     tree = pc.LatentTree((-1, *[0] * 20), ((), *((i,) for i in range(20))))
     circuit = pc.from_tree(tree, lambda i, p: LG({p: 0.5} if p else None), lambda j, p: LG({p: 1.0}))
-    plan = make_plan(circuit, dict.fromkeys(circuit.latents, "N"))
+    plan = make_plan(circuit, dict.fromkeys(circuit.latents, "N"), family_of)
     sums = [step for step in plan.schedule.steps if isinstance(step, SumStep)]
     assert [step.stop - step.start for step in sums] == [20, 1]
 
 
 def test_integrals_over_one_unit_are_one_product():
     """Three integrals of the same function: one row, three edges."""
-    plan = make_plan(CASES["shared_by_integrals"].circuit, {"z": "N"})
+    plan = make_plan(CASES["shared_by_integrals"].circuit, {"z": "N"}, family_of)
     (step,) = [step for step in plan.schedule.steps if isinstance(step, SumStep)]
     assert (step.stop - step.start, step.edges) == (1, 3)
 
@@ -88,4 +89,4 @@ def test_shared_sums_do_not_multiply():
 def test_a_plan_needs_a_smooth_and_decomposable_circuit():
     twice = pc.Circuit(pc.Product(pc.Input("x", LG()), pc.Input("x", LG())))
     with pytest.raises(StructureError, match="quadrature needs a decomposable circuit"):
-        make_plan(twice, {})
+        make_plan(twice, {}, family_of)

@@ -79,12 +79,12 @@ class Enumerated:
         parameters = model.parameters_of_circuit().detach()
         self.conditionals = {
             int(unit.variables[0][1:]): parameters.weights[block][row, 0].numpy()
-            for block, plan in enumerate(model.skeleton.plan.blocks)
+            for block, plan in enumerate(model.plan.blocks)
             for row, (unit, _, _) in enumerate(plan.integrals)
         }
         self.inputs = {
             int(column): group.family.table(parameters.inputs[group.params])[row].exp().numpy()
-            for group in model.skeleton.groups
+            for group in model.plan.inputs
             for row, column in enumerate(group.columns)
         }
 

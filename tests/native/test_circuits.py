@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import picirc as pc
 from cases import CASES, Case
 from picirc.native import Kernels, kernels_for
-from qpc.table_circuits import Table, holes, near, with_parameters
+from table_circuits import Table, holes, near, with_parameters
 
 CIRCUITS = {
     "tree": Table(pc.random_tree(12, 0), pc.Categorical(3), 16),

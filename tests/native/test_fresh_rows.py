@@ -12,8 +12,9 @@ from numpy.testing import assert_array_equal
 import picirc as pc
 from cases import CASES, Case
 from picirc.native import Kernels, kernels
-from picirc.qpc.steps import MixStep
-from picirc.qpc.workspace import Workspace
+from picirc.engine import compiled
+from picirc.engine.schedule import InputStep, MixStep
+from picirc.inputs import finite, numerics
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -35,8 +36,8 @@ def garbage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """All buffers of all passes are full of NaN; with and without the compiled loops."""
     if not request.param:
         monkeypatch.setattr(kernels, "_kernels", lambda: None)
-    take = Workspace.take
-    monkeypatch.setattr(Workspace, "take", lambda *args: take(*args).fill_(math.nan))
+    for module in (compiled, finite, numerics):
+        monkeypatch.setattr(module, "empty", lambda shape, like: like.new_full(tuple(shape), math.nan))
 
 
 def circuits(dtype: torch.dtype) -> list[pc.QPC]:
@@ -74,12 +75,12 @@ def test_no_garbage_shows_in_networks(case: Case):
 
 def test_every_row_is_begun_once():
     """By its inputs, by a mixture, or by the first of the results that arrive there."""
-    engine = pc.HCLT(pc.quad_graph(4, 4), pc.Bernoulli(), 2)().engine
-    schedule = engine.program.schedule
+    schedule = pc.HCLT(pc.quad_graph(4, 4), pc.Bernoulli(), 2)().compiled.schedule
     begun = [np.zeros(pool.rows, dtype=int) for pool in schedule.pools]
-    for group in engine.layer.groups:
-        begun[group.pool][group.rows] += 1
     for step in schedule.steps:
+        if isinstance(step, InputStep):
+            begun[step.pool][step.rows] += 1
+            continue
         if isinstance(step, MixStep):
             begun[step.pool][step.start : step.stop] += 1
         else:

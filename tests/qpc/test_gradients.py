@@ -23,7 +23,6 @@ from torch.testing import assert_close
 
 import picirc as pc
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
-from picirc.qpc.likelihood import Engine
 
 FAMILIES = [Bernoulli(), Binomial(3), Categorical(3), Gaussian(), Laplace(), StudentT(), Poisson()]
 
@@ -113,7 +112,7 @@ def test_other_queries_have_no_gradient():
     marginals = qpc.marginals(x[0].masked_fill(x[0] == 0, math.nan))
     for value in (qpc.mean(), qpc.covariance(), qpc.cdf(x), qpc.sample(2), qpc.mpe(), marginals.log_prob(x[0])):
         assert not value.requires_grad
-    assert not pc.inner_product(qpc, qpc).requires_grad
+    assert not pc.log_inner_product(qpc, qpc).requires_grad
     assert not qpc.latents(x)["z0"].probabilities.requires_grad
 
 
@@ -157,8 +156,8 @@ def test_in_parts(name, rows, monkeypatch):
     qpc, x = free(table.qpc()), some(table)
     values = qpc.log_prob(x)
     expected = gradients(qpc, values.square().sum())
-    monkeypatch.setattr(Engine.parts, "__defaults__", (rows * qpc.engine.program.elements(),))
-    assert len(list(qpc.engine.parts(qpc._points(x)))) == -(-len(x) // rows)
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", rows * qpc.compiled.elements)
+    assert len(list(qpc.compiled.parts(qpc._points(x)))) == -(-len(x) // rows)
     found = qpc.log_prob(x)
     assert_close(found, values, rtol=0, atol=1e-13)
     loss = found.square().sum()

@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 import picirc as pc
 from cases import LG
-from picirc.qpc.likelihood import Engine
 
 GRAPH = pc.RegionGraph(
     scopes=((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)),
@@ -107,7 +106,7 @@ def test_conditioning_on_it_is_an_error_that_names_the_rows(name):
 @each_copy
 def test_rows_are_numbered_in_the_whole_batch(name, monkeypatch):
     qpc = copies(name)
-    monkeypatch.setattr(Engine.parts, "__defaults__", (2 * qpc.engine.program.elements(),))
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", 2 * qpc.compiled.elements)
     for query in (lambda: qpc.sample(given=ROWS), lambda: qpc.mpe(ROWS), lambda: qpc.marginals(ROWS)):
         with pytest.raises(pc.ImpossibleEvidenceError, match=r"row\(s\): 3"):
             query()

@@ -26,7 +26,7 @@ def test_states_of_table_circuits(table):
     qpc, model, x = table.qpc(), table.model(), evidences(table)
     found = qpc.latents(x)
     total = Unfolded(model).prob(x)
-    assert set(found) == set(model.skeleton.circuit.latents)
+    assert set(found) == set(model.plan.circuit.latents)
     for name, posterior in found.items():
         without = Unfolded(model, only={name: -1}).prob(x)
         shares = [Unfolded(model, only={name: s}).prob(x) - without for s in range(model.states)]
@@ -130,11 +130,10 @@ def test_absent_without_doubt():
 
 
 def test_in_parts(monkeypatch):
-    from picirc.qpc.likelihood import Engine
 
     qpc, x = CASES["lg_dag"].circuit.integrate(pc.gauss_legendre(8)), CASES["lg_dag"].data()
     whole = qpc.latents(x)
-    monkeypatch.setattr(Engine.parts, "__defaults__", (3 * qpc.engine.program.elements(),))
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", 3 * qpc.compiled.elements)
     for name, posterior in qpc.latents(x).items():
         assert_close(posterior.probabilities, whole[name].probabilities, **near())
         assert_close(posterior.mean, whole[name].mean, **near())

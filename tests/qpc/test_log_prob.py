@@ -202,7 +202,7 @@ def test_parameters_shared_by_all_variables():
         lambda q: q.cdf(torch.ones(1, table.variables)),
         lambda q: q.mpe(x),
         lambda q: q.sample(5, given=x, generator=torch.Generator().manual_seed(0)),
-        lambda q: pc.inner_product(q, qpc),
+        lambda q: pc.log_inner_product(q, qpc),
         lambda q: q.prune(0.1)[0].log_prob(x),
     ]
     for query in queries:

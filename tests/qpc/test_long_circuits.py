@@ -66,7 +66,7 @@ def test_gradients(circuits, rows):
         counts = (len(qpc.parameters.weights), len(qpc.parameters.mixtures))
         a, b = counts[0], sum(counts)
         parameters = type(qpc.parameters)(tuple(tensors[:a]), tuple(tensors[a:b]), tuple(tensors[b:]))
-        qpc.engine.differentiable_log_prob(qpc._points(rows), parameters).sum().backward()
+        qpc.compiled.log_prob(qpc._points(rows), parameters).sum().backward()
         found.append([t.grad for t in tensors])
     for double, single in zip(*found, strict=True):
         assert double.isfinite().all()

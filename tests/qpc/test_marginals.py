@@ -222,7 +222,7 @@ def test_narrow_distributions_far_from_zero():
     table = COLUMNS["tree_of_columns"]
     qpc = table.qpc(dtype=torch.float32)
     inputs = list(qpc.parameters.inputs)
-    (place,) = [i for i, group in enumerate(qpc.engine.layer.groups) if isinstance(group.family, pc.Gaussian)]
+    (place,) = [i for i, group in enumerate(qpc.compiled.inputs) if isinstance(group.family, pc.Gaussian)]
     inputs[place] = torch.tensor([[[2000.0, 0.1], [2000.2, 0.1], [1999.9, 0.2]]])
     shifted = with_parameters(qpc, inputs=inputs)
     inputs[place] = inputs[place] - torch.tensor([2000.0, 0.0])

@@ -56,7 +56,7 @@ def greedy(circuit: Unfolded, evidence: Tensor) -> Tensor:
             table = table[states[name]] if name not in unit.variables else table.movedim(0, -2)
         return table[..., 0].permute([free.index(name) for name in unit.variables])
 
-    visit(circuit.model.skeleton.circuit.root, {})
+    visit(circuit.model.plan.circuit.root, {})
     return completed
 
 

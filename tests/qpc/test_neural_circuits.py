@@ -83,4 +83,4 @@ def test_inner_products_between_rules(name, sharing, input_sharing):
     left, right = (circuit(name, sharing, input_sharing, points) for points in (6, 9))
     x = enumerate_values([3, 2, 3, 3])
     expected = (left.log_prob(x) + right.log_prob(x)).exp().sum().log()
-    assert_close(pc.inner_product(left, right), expected, **near())
+    assert_close(pc.log_inner_product(left, right), expected, **near())

@@ -77,7 +77,7 @@ def test_what_is_left_answers_all_queries(name):
     assert again.size == pruned.size
     assert bound < 1e-12
     if pruned.properties.structured_decomposable:
-        assert_close(pc.inner_product(pruned, pruned), joint.p.square().sum().log(), **near())
+        assert_close(pc.log_inner_product(pruned, pruned), joint.p.square().sum().log(), **near())
 
 
 def test_gradients_stop_at_a_pruned_circuit():

@@ -11,8 +11,7 @@ from table_circuits import COLUMNS, TABLES, Table, columns_data, conditions, eac
 
 import picirc as pc
 from cases import CASES
-from picirc.qpc import completion, descend
-from picirc.qpc.likelihood import Engine
+from picirc.qpc import sampling
 
 TINY = 1e-4  # a p-value below this is a failure
 
@@ -174,8 +173,8 @@ def test_samples_in_parts(monkeypatch):
     """Few choices at a time and few rows of evidence at a time: the same distribution."""
     table = TABLES["quad_graph"]
     qpc, given = table.qpc(), evidences(table)
-    monkeypatch.setattr(completion, "_STATES", 500)
-    monkeypatch.setattr(Engine.parts, "__defaults__", (2 * qpc.engine.program.elements(),))
+    monkeypatch.setattr(sampling, "_STATES", 500)
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", 2 * qpc.compiled.elements)
     samples = qpc.sample(1000, given=given, generator=seeded(7))
     for number, (evidence, joint) in enumerate(conditions(table)):
         assert chi_square(joint.counts(samples[:, number]), joint.p) > TINY, evidence
@@ -191,8 +190,8 @@ def test_few_scores_at_a_time(table, monkeypatch):
         return [qpc.sample(n, given=e, generator=seeded(8)) for e, ns in counts.items() for n in ns]
 
     whole = drawn()
-    monkeypatch.setattr(descend, "_LEAST", 1)
-    monkeypatch.setattr(descend, "_MOST", 1)
+    monkeypatch.setattr(sampling, "_LEAST", 1)
+    monkeypatch.setattr(sampling, "_MOST", 1)
     for pieces, together in zip(drawn(), whole, strict=True):
         torch.testing.assert_close(pieces, together)
 

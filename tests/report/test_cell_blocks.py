@@ -58,7 +58,7 @@ def test_a_wild_value_in_a_block_does_not_decide_what_the_others_say(strength):
     params = torch.tensor([[[0.0, 0.01], [5000.0, 5000.0]], [[0.0, 0.01], [50.0, 0.01]]], dtype=torch.float64)
     matrix = torch.tensor([[1.0, strength], [strength, 1.0]], dtype=torch.float64)
     parameters = replace(qpc.parameters, inputs=(params,), correlations=(matrix,))
-    qpc = pc.QPC(qpc.engine, parameters, qpc.variables, qpc.families, qpc.grids, qpc.properties)
+    qpc = pc.QPC(qpc.compiled, parameters, qpc.variables, qpc.families, qpc.grids, qpc.properties)
     rows = torch.tensor([[4000.0, 0.0]], dtype=torch.float64)  # by the second column it is the first state, by far
     cells = given_others(qpc, rows)[0]
     assert float(cells.mean()) == pytest.approx(0.0, abs=1e-6)

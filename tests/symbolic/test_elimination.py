@@ -8,7 +8,7 @@ import pytest
 import picirc as pc
 from cases import LG, network
 from oracles import all_orders
-from picirc.symbolic.elimination import default_order, widths
+from picirc.symbolic.build import default_order, widths
 
 
 def random_dag(seed: int, latents: int, density: float) -> pc.BayesNet:

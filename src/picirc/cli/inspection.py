@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from picirc.cli.saved import Saved, find_model, open_model
+from picirc.compile.integrate import compiled_of
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.pic import HCLT, PIC
@@ -59,13 +60,13 @@ def _structure(structure: LatentTree | RegionGraph) -> str:
 
 
 def _memory_lines(model: PIC | HCLT, states: int, batch: int) -> Iterator[tuple[str, str]]:
-    skeleton, size = model.skeleton, next(model.parameters()).element_size()
-    shapes = [*skeleton.weight_shapes(states), *skeleton.mixture_shapes(states)]
+    plan, size = model.plan, next(model.parameters()).element_size()
+    shapes = [*plan.weight_shapes(states), *plan.mixture_shapes(states)]
     weights = sum(map(math.prod, shapes))
-    inputs = sum(len(group.rows) * states * group.family.size for group in skeleton.groups)
+    inputs = sum(len(group.rows) * states * group.family.size for group in plan.inputs)
     if not isinstance(model, HCLT) and model.input_sharing == "full":
-        inputs = sum(states * group.family.size for group in skeleton.groups)
-    values = skeleton.engine(states).program.elements() * batch
+        inputs = sum(states * group.family.size for group in plan.inputs)
+    values = compiled_of(plan, states).elements * batch
     yield "", f"with {states} states for each latent and {batch} rows in a batch:"
     yield "  weights", f"{weights:,} numbers, {_bytes(weights * size)}"
     yield "  inputs", f"{inputs:,} numbers, {_bytes(inputs * size)}"

@@ -19,8 +19,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picirc.compile.materialise import assemble, make_axes
-from picirc.compile.static import Domain, place, rules_of
+from picirc.compile.integrate import Domain, assemble, make_axes, place, rules_of
 from picirc.errors import ArgumentError
 from picirc.functions import LinearGaussian
 from picirc.qpc.distribution import QPC

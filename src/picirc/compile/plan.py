@@ -1,25 +1,55 @@
-"""Circuit → folded plan: which rows are computed together, in what order, and where their results go.
+"""Circuit → plan: which rows are computed together, in what order, and where their results go.
 
-A plan knows the structure only. The *kind* of an axis stands for its number of states, which the rule decides later;
-cells whose axes are of the same kinds fold into one step, so the plan of a circuit serves every rule. Rows of one
-shape live in one *pool*, numbered by height, so that each step works on a contiguous slice.
+First units become *cells* and *messages*. A cell is what the program stores a row for: a product of inputs and of the
+messages below, or a mixture of such products, tabulated over the states of its indices. A message is what an integral
+unit makes of a cell: a contraction over the states of the integrated latents. Nested products are flattened away, so
+that a circuit alternates between cells and messages. An *index* is a grid axis. With static quadrature every latent has
+its own; with nested quadrature the points of a latent move with its ancestors, so that a function of it is tabulated
+over the ancestors' axes too.
+
+Then cells of one height and one shape fold into one step. The *kind* of an axis stands for its number of states, which
+the rule decides later, so that the plan of a circuit serves every rule. Rows of one shape live in one *pool*, numbered
+by height, so that each step works on a contiguous slice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from picirc.compile.cells import Cell, Cells, Closure, Indices
-from picirc.qpc.steps import Flags, Kinds, MixStep, PassStep, Pool, Schedule, Send, Step, SumStep
+from picirc.engine.schedule import (
+    Flags,
+    InputStep,
+    Kinds,
+    MixStep,
+    PassStep,
+    Pool,
+    Schedule,
+    Send,
+    Spans,
+    Step,
+    SumStep,
+)
+from picirc.structure.regions import RegionGraph
+from picirc.structure.trees import LatentTree
+from picirc.symbolic.build import from_structure
 from picirc.symbolic.circuit import SymbolicCircuit
-from picirc.symbolic.units import Input, Integral, Sum
+from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
+
+if TYPE_CHECKING:
+    from picirc.inputs import Family
+
+STATES = "states"  # the kind of all axes of a structure, whose latents have equally many states
+Indices = tuple[str, ...]
+Closure = Callable[[str], Indices]  # the axes that a latent's grid points depend on, its own included
 
 
 @dataclass(frozen=True)
-class Block:
+class WeightBlock:
     """Sum weights of one shape ``(rows, g, o, z)``; the integral and its axes for each row."""
 
     shared: Kinds
@@ -50,33 +80,112 @@ class Latent:
     order: Indices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """The folded schedule of a circuit, and what its weights and inputs stand for."""
+    """The folded schedule of a circuit, and what its weights and inputs stand for.
 
+    Attributes:
+        circuit: The circuit.
+        schedule: The steps.
+        blocks: The blocks of sum weights.
+        mixtures: The sum units of each block of mixing weights.
+        slots: The uses of input units of each input step.
+        latents: Where the latents are.
+        source: The structure, families and options that the plan was made from, if it was.
+    """
+
+    circuit: SymbolicCircuit
     schedule: Schedule
-    blocks: tuple[Block, ...]
+    blocks: tuple[WeightBlock, ...]
     mixtures: tuple[tuple[Sum, ...], ...]
-    slots: tuple[Slot, ...]
+    slots: tuple[tuple[Slot, ...], ...]
     latents: tuple[Latent, ...]
+    source: tuple[Any, ...] | None = None
+
+    @property
+    def inputs(self) -> tuple[InputStep, ...]:
+        """The input steps, in the order of their parameters."""
+        return self.schedule.inputs
+
+    def weight_shapes(self, states: int) -> list[tuple[int, int, int, int]]:
+        """The shape ``(rows, g, o, z)`` of each block of sum weights when all latents have so many states."""
+        return [
+            (len(b.integrals), states ** len(b.shared), states ** len(b.new), states ** len(b.integrated))
+            for b in self.blocks
+        ]
+
+    def mixture_shapes(self, states: int) -> list[tuple[int, int, int]]:
+        """The shape ``(fold, arity, states)`` of each block of mixing weights."""
+        shapes: dict[int, tuple[int, int, int]] = {}
+        for step in self.schedule.steps:
+            if isinstance(step, MixStep):
+                axes = len(self.schedule.pools[step.pool].kinds)
+                shapes[step.block] = (*step.sources.shape, states**axes)
+        return [shapes[i] for i in range(len(shapes))]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
+        """Itself: nothing in it changes."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Plans of structures are made again from them; the units of others are stored one by one."""
+        if self.source is not None:
+            return plan_structure, self.source
+        return object.__reduce_ex__(self, 2)
 
 
-def make_plan(circuit: SymbolicCircuit, kinds: Mapping[str, Hashable], closure: Closure | None = None) -> Plan:
+def plan_structure(
+    structure: LatentTree | RegionGraph, families: Sequence[Family], product: str = "cp", correlated: bool = False
+) -> Plan:
+    """The plan of a latent tree or region graph whose functions are still open.
+
+    Args:
+        structure: The structure.
+        families: The family of each variable.
+        product: ``"cp"`` or ``"tucker"``, for region graphs.
+        correlated: Whether the Gaussian variables of one latent are correlated given its state.
+    """
+    circuit = from_structure(structure, product)
+    family = dict(zip(circuit.variables, families, strict=True))
+    kinds: dict[str, Hashable] = dict.fromkeys(circuit.latents, STATES)
+    plan = make_plan(circuit, kinds, lambda unit: family[unit.variable], correlated=correlated)
+    return replace(plan, source=(structure, tuple(families), product, correlated))
+
+
+def make_plan(
+    circuit: SymbolicCircuit,
+    kinds: Mapping[str, Hashable],
+    family: Callable[[Input], Family],
+    closure: Closure | None = None,
+    correlated: bool = False,
+) -> Plan:
     """Fold a circuit.
 
     Args:
         circuit: A smooth and decomposable circuit.
         kinds: For each latent, what stands for its number of states; latents of one kind have equally many.
+        family: The family of an input unit.
         closure: The axes that a latent's grid points depend on; by default its own only.
+        correlated: Whether inputs at one row that may be correlated are.
     """
     circuit.properties.require("smooth", "decomposable", purpose="quadrature")
-    return _Planner(Cells(circuit, kinds, closure or (lambda z: (z,))), kinds).plan()
+    return _Planner(circuit, kinds, family, closure or (lambda z: (z,)), correlated).plan()
 
 
 class _Planner:
-    def __init__(self, cells: Cells, kinds: Mapping[str, Hashable]) -> None:
-        self.cells = cells
+    def __init__(
+        self,
+        circuit: SymbolicCircuit,
+        kinds: Mapping[str, Hashable],
+        family: Callable[[Input], Family],
+        closure: Closure,
+        correlated: bool,
+    ) -> None:
+        self.circuit = circuit
+        self.cells = Cells(circuit, kinds, closure)
         self.kinds = kinds
+        self.family = family
+        self.correlated = correlated
         self.pools: dict[Kinds, int] = {}
         self.counts: list[int] = []
         self.place: dict[Cell, tuple[int, int]] = {}
@@ -88,11 +197,12 @@ class _Planner:
         groups = self._groups()
         for group in groups:
             self._place(group)
-        steps = [step for group in groups for step in self._steps(group)]
-        pools = tuple(Pool(kinds, self.counts[i]) for kinds, i in self.pools.items())
-        blocks = tuple(Block(*shape, integrals=tuple(self.integrals[i])) for shape, i in self.blocks.items())
-        schedule = Schedule(pools, self._with_fresh_rows(steps), self.place[self.cells.root])
-        return Plan(schedule, blocks, tuple(self.mixtures), tuple(self._slots()), tuple(self._latents()))
+        inputs, slots = self._inputs()
+        steps, blank = self._begun(inputs, [step for group in groups for step in self._steps(group)])
+        pools = tuple(Pool(kinds, self.counts[i], blank[i]) for kinds, i in self.pools.items())
+        blocks = tuple(WeightBlock(*shape, integrals=tuple(self.integrals[i])) for shape, i in self.blocks.items())
+        schedule = Schedule(pools, steps, self.place[self.cells.root])
+        return Plan(self.circuit, schedule, blocks, tuple(self.mixtures), slots, tuple(self._latents()))
 
     def _groups(self) -> list[list[Cell]]:
         """Cells that fold: of one height, one shape and one fate."""
@@ -161,21 +271,62 @@ class _Planner:
             for (pool, axes), (sources, rows) in targets.items()
         )
 
-    def _with_fresh_rows(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """Mark what comes first at a row: it can be written, and the row need not be cleared before."""
-        held = [np.zeros(count, dtype=bool) for count in self.counts]
-        for cell, (pool, row) in self.place.items():
-            held[pool][row] = bool(cell.mixed) or any(isinstance(term, Input) for term in cell.terms)
-        sends = [send for step in steps if not isinstance(step, MixStep) for send in step.sends]
-        for send in sends:
-            if send.axes is not None:  # spread over the row by an addition, so the row has to be clear
-                held[send.pool][send.rows] = True
-        found = []
+    def _inputs(self) -> tuple[list[InputStep], tuple[tuple[Slot, ...], ...]]:
+        """The input units by family; correlated ones of a row are a step of their own."""
+        columns = {name: column for column, name in enumerate(self.circuit.variables)}
+        uses = [(slot, self.family(slot.unit)) for slot in self._slots()]
+        joint = Counter(
+            (slot.pool, slot.row, family)
+            for slot, family in uses
+            if self.correlated and family.correlates and slot.axes is None
+        )
+        alike: dict[tuple[Any, ...], list[Slot]] = {}
+        for slot, family in uses:
+            together = joint[slot.pool, slot.row, family] > 1
+            key = (family, self._kinds(slot.order), slot.pool, slot.axes, slot.row if together else None)
+            alike.setdefault(key, []).append(slot)
+        steps: list[InputStep] = []
+        for (family, kinds, pool, axes, row), group in alike.items():
+            correlation = None
+            if row is not None:
+                correlation = sum(step.correlation is not None for step in steps)
+                group.sort(key=lambda slot: columns[slot.unit.variable])
+            own, rows = (np.array(found) for found in zip(*((columns[s.unit.variable], s.row) for s in group)))
+            steps.append(InputStep(family, len(steps), own, pool, rows, kinds, axes, correlation))
+        return steps, tuple(map(tuple, alike.values()))
+
+    def _begun(self, inputs: Sequence[InputStep], steps: Sequence[Step]) -> tuple[tuple[Step, ...], list[Spans]]:
+        """All steps, with what comes first at a row marked: it can be written, and the row need not be cleared before.
+
+        What comes first is an input step that covers its rows, a mixture, or the first of the results that arrive.
+        Rows that nothing writes whole are returned for each pool.
+        """
+        written, held = ([np.zeros(count, dtype=bool) for count in self.counts] for _ in range(2))
+        first: list[Step] = []
+        then: list[Step] = []
+        for step in inputs:
+            held[step.pool][step.rows] = True
+            if step.axes is None and step.correlation is None and not written[step.pool][step.rows].any():
+                written[step.pool][step.rows] = True
+                first.append(replace(step, fresh=True))
+            else:
+                then.append(step)  # in rows that are written afterwards it would be lost
         for step in steps:
-            if not isinstance(step, MixStep):
-                step = replace(step, sends=tuple(_with_fresh(send, held[send.pool]) for send in step.sends))
-            found.append(step)
-        return tuple(found)
+            if isinstance(step, MixStep):
+                held[step.pool][step.start : step.stop] = written[step.pool][step.start : step.stop] = True
+            elif not isinstance(step, InputStep):
+                for send in step.sends:
+                    if send.axes is not None:  # spread over the row by an addition, so the row has to be clear
+                        held[send.pool][send.rows] = True
+        for step in steps:
+            if isinstance(step, SumStep | PassStep):
+                sends = tuple(_with_fresh(send, held[send.pool]) for send in step.sends)
+                for send in sends:
+                    if send.fresh is not None:
+                        written[send.pool][send.rows[send.fresh]] = True
+                step = replace(step, sends=sends)
+            then.append(step)
+        return (*first, *then), [_spans(~rows) for rows in written]
 
     def _slots(self) -> list[Slot]:
         slots = []
@@ -216,3 +367,159 @@ def _with_fresh(send: Send, held: Flags) -> Send:
     fresh = first & ~held[send.rows]
     held[send.rows] = True
     return replace(send, fresh=fresh) if fresh.any() else send
+
+
+def _spans(chosen: Flags) -> Spans:
+    """Start and stop of every run of chosen rows."""
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    return tuple((int(start), int(stop)) for start, stop in edges.reshape(-1, 2))
+
+
+@dataclass(eq=False)
+class Cell:
+    """A row of the program, tabulated over ``order``."""
+
+    order: Indices
+    height: int
+    split: tuple[int, int, int] = (0, 0, 0)  # axes shared with the factors, integrated, passed through
+    terms: tuple[Term, ...] = ()  # what a product cell multiplies
+    mixed: tuple[Cell, ...] = ()  # what a mixture cell adds, with the weights of `mixture`
+    mixture: Sum | None = None
+    edges: list[Message] = field(default_factory=list)
+    users: list[Cell] = field(default_factory=list)  # the cells that multiply it as it is
+
+
+@dataclass(eq=False)
+class Message:
+    """``out[g, o, r] = Σ_z W[g, o, z] · cell[g, z, r]``: an integral unit as a batched matrix product."""
+
+    unit: Integral
+    cell: Cell
+    shared: Indices  # g
+    new: Indices  # o
+    passed: Indices  # r
+    users: list[Cell] = field(default_factory=list)
+
+    @property
+    def order(self) -> Indices:
+        """The axes of the result."""
+        return self.shared + self.new + self.passed
+
+
+Term = Input | Message | Cell
+
+
+class Cells:
+    """All cells and messages of a circuit, the lower ones first; ``root`` is a cell without axes."""
+
+    def __init__(self, circuit: SymbolicCircuit, kinds: Mapping[str, Hashable], closure: Closure) -> None:
+        self._rank = {z: i for i, z in enumerate(circuit.latents)}
+        self._kinds = kinds
+        self._closure = closure
+        self._terms: dict[Unit, tuple[Term | Sum, ...]] = {}
+        self._dense: dict[tuple[Unit, Indices, tuple[Hashable, ...]], Cell] = {}
+        self._direct: dict[Sum, Cell] = {}
+        self._sums: dict[Sum, Indices] = {}
+        self._uses = Counter(child for unit in circuit.units for child in unit.inputs)
+        self.cells: list[Cell] = []
+        for unit in circuit.units:
+            self._terms[unit] = self._visit(unit)
+        self.root = self._product(self._terms[circuit.root], ())
+
+    def indices(self, latents: Iterable[str]) -> Indices:
+        """The axes over which a function of these latents is tabulated."""
+        return self._sorted({index for z in latents for index in self._closure(z)})
+
+    def _visit(self, unit: Unit) -> tuple[Term | Sum, ...]:
+        match unit:
+            case Input():
+                return (unit,)
+            case Integral():
+                return (self._message(unit),)
+            case Sum():
+                axes = {index for child in unit.inputs for index in self._unit_indices(child)}
+                self._sums[unit] = self._sorted(axes)
+                return (unit,)
+            case Product():
+                return tuple(term for child in unit.inputs for term in self._terms[child])
+
+    def _message(self, unit: Integral) -> Message:
+        own = set(unit.variables)
+        below = self._unit_indices(unit.child) - own
+        around = set(self.indices(z for f in unit.factors for z in f.latents)) | {
+            index for z in own for index in self._closure(z)
+        }
+        around -= own
+        shared, new, passed = (self._sorted(s) for s in (below & around, around - below, below - around))
+        cell = self._dense_cell(unit, shared, new, passed)
+        message = Message(unit, cell, shared, new, passed)
+        cell.edges.append(message)
+        return message
+
+    def _dense_cell(self, unit: Integral, shared: Indices, new: Indices, passed: Indices) -> Cell:
+        order = shared + unit.variables + passed
+        # Integrals of the same unit share its cell when their products can be done as one.
+        key = (unit.child, order, tuple(self._kinds[index] for index in new))
+        if not shared and not passed and key in self._dense:
+            return self._dense[key]
+        split = (len(shared), len(unit.variables), len(passed))
+        cell = self._cell(unit.child, order, split)
+        self._dense[key] = cell
+        return cell
+
+    def _cell(self, unit: Unit, order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
+        if isinstance(unit, Sum):
+            return self._mixture(unit, order, split)
+        return self._product(self._terms[unit], order, split)
+
+    def _product(self, terms: tuple[Term | Sum, ...], order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
+        resolved = tuple(self._direct_mixture(term) if isinstance(term, Sum) else term for term in terms)
+        height = 1 + max((_height(term) for term in resolved), default=-1)
+        cell = Cell(order, height, split, terms=resolved)
+        for term in resolved:
+            if not isinstance(term, Input):
+                term.users.append(cell)
+        self.cells.append(cell)
+        return cell
+
+    def _mixture(self, unit: Sum, order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
+        # A sum below several sums is computed once; copies of it would multiply with depth.
+        mixed = tuple(
+            self._product((child,), order)
+            if isinstance(child, Sum) and self._uses[child] > 1
+            else self._cell(child, order)
+            for child in unit.inputs
+        )
+        cell = Cell(order, 1 + max(c.height for c in mixed), split, mixed=mixed, mixture=unit)
+        self.cells.append(cell)
+        return cell
+
+    def _direct_mixture(self, unit: Sum) -> Cell:
+        if unit not in self._direct:
+            self._direct[unit] = self._mixture(unit, self._sums[unit])
+        return self._direct[unit]
+
+    def _unit_indices(self, unit: Unit) -> set[str]:
+        found: set[str] = set()
+        for term in self._terms[unit]:
+            match term:
+                case Input():
+                    found |= set(self.indices(term.function.parents))
+                case Sum():
+                    found |= set(self._sums[term])
+                case _:
+                    found |= set(term.order)
+        return found
+
+    def _sorted(self, axes: set[str]) -> Indices:
+        return tuple(sorted(axes, key=self._rank.__getitem__))
+
+
+def _height(term: Term) -> int:
+    match term:
+        case Input():
+            return -1
+        case Message():
+            return term.cell.height
+        case Cell():
+            return term.height

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from picirc.autograd import first_order
 
 Piece = Callable[..., Tensor]
 
@@ -45,7 +46,7 @@ class _Chunked(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         count, tensors = ctx.count, ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from picirc.recycling import recycled
+from picirc.autograd import first_order
+from picirc.memory import empty
 
 # Points of a tile, at most: with more of them a tile would have few functions, and its matrix products would be slow.
 _TILE_POINTS = 2**12
@@ -161,7 +161,7 @@ class _Composite(torch.autograd.Function):
         ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
     ) -> Tensor:
         shape = (len(head), hidden.shape[1] // len(log_weights), len(log_weights))
-        weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
+        weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         for rows, given, points in _tiles(shape, elements):
             values = torch.addmm(bias[rows].unsqueeze(1), head[rows], hidden[:, points])
             energy.weigh(values, log_weights, norms[rows, given], weights[rows, given])
@@ -170,7 +170,7 @@ class _Composite(torch.autograd.Function):
         return weights
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         head, hidden, log_weights, weights, norms = ctx.saved_tensors
         d_head, d_bias, d_hidden = torch.zeros_like(head), head.new_zeros(len(head)), torch.zeros_like(hidden)
@@ -209,7 +209,7 @@ class _Separate(torch.autograd.Function):
         size: int,
     ) -> Tensor:
         shape = (len(head), features.shape[1] // len(log_weights), len(log_weights))
-        weights, norms = recycled(shape, head), head.new_empty(*shape[:2], 1)
+        weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
         for start in range(0, len(head), size):
             part = slice(start, start + size)
@@ -221,7 +221,7 @@ class _Separate(torch.autograd.Function):
         return weights
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, hidden_bias, head, features, log_weights, weights, norms = ctx.saved_tensors
         d_hidden, d_hidden_bias, d_head = (torch.empty_like(t) for t in (hidden, hidden_bias, head))

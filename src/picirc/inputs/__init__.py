@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from picirc.inputs.bernoulli import Bernoulli
-from picirc.inputs.binomial import Binomial
-from picirc.inputs.categorical import Categorical
-from picirc.inputs.columns import as_columns, group_columns
-from picirc.inputs.family import Family, require_support
+from picirc.inputs.family import Family, Natural, as_columns, group_columns, require_support
+from picirc.inputs.finite import Bernoulli, Binomial, Categorical
 from picirc.inputs.function import FunctionFamily
-from picirc.inputs.gaussian import Gaussian
-from picirc.inputs.laplace import Laplace
+from picirc.inputs.location import Gaussian, Laplace, StudentT
 from picirc.inputs.poisson import Poisson
-from picirc.inputs.student import StudentT
 
 __all__ = [
     "Bernoulli",
@@ -21,6 +16,7 @@ __all__ = [
     "FunctionFamily",
     "Gaussian",
     "Laplace",
+    "Natural",
     "Poisson",
     "StudentT",
     "as_columns",

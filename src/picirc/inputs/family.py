@@ -8,13 +8,30 @@ them share the parameters; nothing is expanded for that. Data are ``(F, B)``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import MISSING
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
+from picirc.memory import has_values
+
+
+@dataclass(frozen=True)
+class Natural:
+    """Parameters in natural form: ``log p(x) = T(x)·eta − base + h(x)``.
+
+    Attributes:
+        eta: ``(..., K, S)`` for S sufficient statistics.
+        base: ``(..., K)``.
+        statistics: Maps values ``(..., B)`` to ``T``, ``(..., S, B)``, and ``h``, ``(..., B)``.
+    """
+
+    eta: Tensor
+    base: Tensor
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class Family(ABC):
@@ -26,6 +43,9 @@ class Family(ABC):
 
     Parameters are always in *valid* form, as ``constrain`` returns them; results have their dtype and device.
     """
+
+    correlates: ClassVar[bool] = False
+    """Whether variables of the family can be correlated given a state, as those of ``inputs.correlated`` are."""
 
     discrete: ClassVar[bool] = False
     """Whether the values are integers, so that probabilities are sums and intervals include their ends."""
@@ -121,6 +141,10 @@ class Family(ABC):
         """Log-probabilities ``(..., C)`` of the values 0 … C-1 if the family is finite, else None."""
         return None
 
+    def natural(self, params: Tensor) -> Natural | None:
+        """The natural form of an exponential family; None for others, and where it would not be worth while."""
+        return None
+
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
         """Sum the statistics that one EM step needs, Σ_b flow · T(x), over the data.
 
@@ -206,7 +230,7 @@ def require_support(x: Tensor, valid: Tensor, variable: str | int, expected: str
         expected: The support, in words.
         remedy: What to do about it.
     """
-    if bool(valid.all()):
+    if not has_values(valid) or bool(valid.all()):
         return
     wrong = (~valid & ~x.isnan()).nonzero()
     if len(wrong):
@@ -229,3 +253,48 @@ def require_above(argument: str, value: float, bound: float) -> None:
     """Raise ``ArgumentError`` unless ``bound < value < inf``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not bound < value < float("inf"):
         raise ArgumentError(argument, f"a finite number above {bound}", value)
+
+
+def as_columns(inputs: Family | Sequence[Family], n: int) -> tuple[Family, ...]:
+    """Return one family a variable.
+
+    Args:
+        inputs: One family for all variables, or a sequence with one for each.
+        n: Number of variables.
+
+    Example:
+        >>> from picirc.inputs import Bernoulli, Gaussian
+        >>> as_columns(Bernoulli(), 2)
+        (Bernoulli(), Bernoulli())
+        >>> as_columns([Bernoulli(), Gaussian()], 2)
+        (Bernoulli(), Gaussian())
+    """
+    expected = "a family, or a sequence with one for each variable"
+    if isinstance(inputs, Family):
+        return (inputs,) * n
+    if isinstance(inputs, type) and issubclass(inputs, Family):
+        raise ArgumentError("inputs", expected, f"the class {inputs.__name__}", f"write {inputs.__name__}(...)")
+    if not isinstance(inputs, Sequence):
+        raise ArgumentError("inputs", expected, inputs)
+    for column, family in enumerate(inputs):
+        if not isinstance(family, Family):
+            raise ArgumentError(f"inputs[{column}]", "a family", repr(family), "write for example Gaussian()")
+    if len(inputs) != n:
+        raise ArgumentError("inputs", f"one family for each of the {n} variables", f"{len(inputs)} families")
+    return tuple(inputs)
+
+
+def group_columns(families: Sequence[Family]) -> list[tuple[Family, list[int]]]:
+    """Group the variables whose families are equal, in order of first appearance.
+
+    Example:
+        >>> from picirc.inputs import Bernoulli, Gaussian
+        >>> group_columns([Gaussian(), Bernoulli(), Gaussian()])
+        [(Gaussian(), [0, 2]), (Bernoulli(), [1])]
+    """
+    if families and all(family is families[0] for family in families):
+        return [(families[0], list(range(len(families))))]  # the usual case, without hashing each of them
+    groups: dict[Family, list[int]] = {}
+    for column, family in enumerate(families):
+        groups.setdefault(family, []).append(column)
+    return list(groups.items())

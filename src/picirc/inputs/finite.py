@@ -1,22 +1,28 @@
-"""What all families with finitely many values 0 … C-1 share: everything can be read from a table."""
+"""Families with finitely many values 0 … C-1: Bernoulli, Binomial and Categorical.
+
+Everything about them can be read from a table of log-probabilities.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 import torch
+import torch.nn.functional as nnf
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.inputs.family import Family, require_support
-from picirc.inputs.numerics import as_float
-from picirc.recycling import recycled
+from picirc.inputs.family import Family, Natural, require_integer, require_support
+from picirc.inputs.numerics import as_float, bounded, log_mix, log_probabilities, pooled
+from picirc.memory import empty, has_values
 
 LARGEST_LOGIT = 1e3  # beyond any probability of interest, yet sums of such logits are far from overflow
 
 
 _FOLDS = 16
+_MOST_STATISTICS = 16  # with more values a table is faster than a matrix product
 
 
 class FiniteFamily(Family):
@@ -85,6 +91,18 @@ class FiniteFamily(Family):
         """Σ_c p_c q_c, exactly."""
         return self.table(a).exp() @ self.table(b).exp().mT
 
+    def natural(self, params: Tensor) -> Natural | None:
+        """Which of the values 1 … C-1 it is, with the log-odds to 0; None for large tables."""
+        if self.values > _MOST_STATISTICS:
+            return None
+        table = self.table(params)
+        values = torch.arange(1, self.values, device=params.device)
+
+        def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+            return (x.unsqueeze(-2) == values.unsqueeze(-1)).to(table.dtype), torch.zeros_like(x)
+
+        return Natural(table[..., 1:] - table[..., :1], -table[..., 0], statistics)
+
     @torch.no_grad()
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
         """Total flow of each value, ``(F or 1, K, C)``; no one-hot array is built."""
@@ -94,9 +112,194 @@ class FiniteFamily(Family):
         return torch.arange(self.values, dtype=params.dtype, device=params.device)
 
 
+class SuccessFamily(FiniteFamily):
+    """Number of successes in ``trials`` independent trials; the parameter is the logit of a success.
+
+    ``p(x) = C(n, x) σ(l)^x σ(-l)^(n-x)``
+    """
+
+    @property
+    @abstractmethod
+    def _trials(self) -> int:
+        """Return n."""
+
+    @property
+    def values(self) -> int:
+        """``trials + 1``."""
+        return self._trials + 1
+
+    @property
+    def size(self) -> int:
+        """One parameter: the logit."""
+        return 1
+
+    def constrain(self, raw: Tensor) -> Tensor:
+        """Return the logit itself, kept within ±1000."""
+        return bounded(raw, LARGEST_LOGIT)
+
+    def unconstrain(self, params: Tensor) -> Tensor:
+        """Return the logit itself."""
+        return params
+
+    def table(self, params: Tensor) -> Tensor:
+        """Log-probabilities of 0 … n successes, ``(..., 1)`` to ``(..., n + 1)``."""
+        x = self._values(params).double()
+        counts = torch.lgamma(x[-1] + 1) - torch.lgamma(x + 1) - torch.lgamma(x[-1] - x + 1)
+        x, counts = x.to(params.dtype), counts.to(params.dtype)
+        return torch.addcmul(counts + x * nnf.logsigmoid(params), self._trials - x, nnf.logsigmoid(-params))
+
+    def mean(self, params: Tensor) -> Tensor:
+        """``n σ(l)``."""
+        return self._trials * params[..., 0].sigmoid()
+
+    def variance(self, params: Tensor) -> Tensor:
+        """``n σ(l) σ(-l)``."""
+        return self._trials * params[..., 0].sigmoid() * (-params[..., 0]).sigmoid()
+
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw numbers of successes; in float64, whose sigmoid keeps the last failure in 10¹⁵."""
+        success = params[..., 0].double().sigmoid()
+        return torch.binomial(torch.full_like(success, self._trials), success, generator).to(params.dtype)
+
+    @torch.no_grad()
+    def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
+        """Successes and failures, ``(F or 1, K, 2)``."""
+        x = x.to(flows.dtype)
+        return pooled(flows @ torch.stack((x, self._trials - x), -1), params)
+
+    @torch.no_grad()
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """``logit = log successes - log failures``, kept finite when one of them is 0."""
+        counts = statistics + smoothing * self._trials / 2
+        log_counts = counts.clamp(min=torch.finfo(counts.dtype).tiny).log()
+        logit = log_counts[..., :1] - log_counts[..., 1:]
+        return torch.where(counts.sum(-1, keepdim=True) > 0, logit, params)
+
+    def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
+        """Average the probabilities of a success."""
+        success = log_mix(nnf.logsigmoid(old), nnf.logsigmoid(new), step)
+        failure = log_mix(nnf.logsigmoid(-old), nnf.logsigmoid(-new), step)
+        return success - failure
+
+    def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
+        """Logit of the column's smoothed mean, plus noise of standard deviation 1 for each state."""
+        x = as_float(x)
+        total = x.nansum(-1, keepdim=True)  # (F, 1)
+        count = (~x.isnan()).sum(-1, keepdim=True)
+        success = (total + 0.5) / (self._trials * count + 1)
+        noise = torch.randn(x.shape[0], states, generator=generator, dtype=x.dtype, device=x.device)
+        return (success.logit() + noise).unsqueeze(-1)
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Binomial(SuccessFamily):
+    """Binomial distribution over 0 … ``trials``; one parameter, the logit of a success.
+
+    Args:
+        trials: Number of trials.
+
+    Example:
+        >>> Binomial(2).table(torch.zeros(1)).exp()
+        tensor([0.2500, 0.5000, 0.2500])
+    """
+
+    trials: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trials", require_integer("trials", self.trials))
+
+    @property
+    def _trials(self) -> int:
+        return self.trials
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Bernoulli(SuccessFamily):
+    """Bernoulli distribution over {0, 1}; one parameter, the logit of a 1.
+
+    Example:
+        >>> Bernoulli().mean(torch.zeros(1))
+        tensor(0.5000)
+    """
+
+    @property
+    def _trials(self) -> int:
+        return 1
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Categorical(FiniteFamily):
+    """Categorical distribution over the codes 0 … C-1; the parameters are their log-probabilities.
+
+    The codes are treated as ordered wherever an order is needed (``cdf``, ``log_interval``) and as numbers in
+    ``mean`` and ``variance``.
+
+    Args:
+        categories: Number of categories.
+
+    Example:
+        >>> Categorical(256)
+        Categorical(256)
+        >>> Categorical(4).constrain(torch.zeros(4)).exp()
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+    """
+
+    categories: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "categories", require_integer("categories", self.categories))
+
+    @property
+    def size(self) -> int:
+        """One log-probability a category."""
+        return self.categories
+
+    @property
+    def values(self) -> int:
+        """The number of categories."""
+        return self.categories
+
+    def constrain(self, raw: Tensor) -> Tensor:
+        """``log_softmax`` of the raw values, these kept within ±1000."""
+        return log_probabilities(raw, LARGEST_LOGIT)
+
+    def unconstrain(self, params: Tensor) -> Tensor:
+        """Return the log-probabilities themselves."""
+        return params
+
+    def table(self, params: Tensor) -> Tensor:
+        """Return the parameters themselves."""
+        return params
+
+    @torch.no_grad()
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Frequencies ``(n_c + smoothing / C) / (n + smoothing)``; instead of 0 the least positive float."""
+        counts = statistics + smoothing / self.categories
+        total = counts.sum(-1, keepdim=True)
+        tiny = torch.finfo(counts.dtype).tiny
+        frequencies = (counts / total.clamp(min=tiny)).clamp(min=tiny)
+        return torch.where(total > tiny, frequencies.log(), params)
+
+    def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
+        """Average the probabilities."""
+        return log_mix(old, new, step)
+
+    def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
+        """Frequencies of the column with one pseudo-observation, times log-normal noise for each state."""
+        x = as_float(x)
+        observed = (~x.isnan()).to(x.dtype).unsqueeze(1)  # (F, 1, B)
+        counts = count_values(observed, x.nan_to_num(self.neutral).long(), self.categories, shared=False)
+        shape = (x.shape[0], states, self.categories)
+        noise = torch.randn(shape, generator=generator, dtype=x.dtype, device=x.device)
+        return ((counts + 1 / self.categories).log() + noise).log_softmax(-1)
+
+
 def _codes(x: Tensor) -> Tensor:
     """``x`` as indices. A NaN has no code, and converting it would give 0 on some processors."""
-    if x.is_floating_point() and bool(x.isnan().any()):
+    if x.is_floating_point() and has_values(x) and bool(x.isnan().any()):
         raise ArgumentError("x", "values without NaN", "NaN", "put the family's neutral value there, then mask")
     return x.long()
 
@@ -129,7 +332,7 @@ def count_values(weights: Tensor, codes: Tensor, values: int, *, shared: bool) -
     """Sum weights ``(F, K, B)`` by the codes ``(F, B)``: ``(F, K, C)``, or ``(1, K, C)`` if shared."""
     folds, states, _ = weights.shape
     if not shared:
-        counts = recycled((folds, states, values), weights).zero_()
+        counts = empty((folds, states, values), weights).zero_()
         return counts.scatter_add_(2, _each_state(codes, states), weights)
     total = weights.new_zeros(states, values)
     # A few variables at a time are brought into the order (state, variable, row), within the cache.

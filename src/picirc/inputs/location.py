@@ -1,14 +1,18 @@
-"""What the symmetric location–scale families share: Gaussian, Laplace, Student-t."""
+"""The symmetric location–scale families: Gaussian, Laplace and Student-t."""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, final
 
+import scipy.special
 import torch
 from torch import Tensor
 
-from picirc.inputs.family import Family, require_support
+from picirc.inputs.family import Family, Natural, require_above, require_support
 from picirc.inputs.numerics import (
     as_float,
     inverse_positive,
@@ -18,6 +22,12 @@ from picirc.inputs.numerics import (
     pooled,
     positive,
 )
+
+
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+CLOSEST = 1e-4  # in EM of Laplace, an observation nearer to the location than this many scales weighs as if it were there
+MAX_DF = 1e6  # of Student-t; from here on a Gaussian to six digits
+_WELL_CONDITIONED = 64.0  # squares of standardised means up to this leave single precision digits to spare
 
 
 class LocationScale(Family):
@@ -118,6 +128,321 @@ class LocationScale(Family):
         return torch.stack((torch.zeros_like(like), torch.ones_like(like)), -1)
 
 
+@final
+@dataclass(frozen=True, repr=False)
+class Gaussian(LocationScale):
+    """Normal distribution; the parameters are mean and standard deviation.
+
+    Args:
+        min_std: Least standard deviation, so that no state can collapse onto one observation.
+
+    Example:
+        >>> params = torch.tensor([[[0.0, 1.0], [2.0, 0.5]]])  # one variable, two states
+        >>> Gaussian().log_prob(params, torch.tensor([[0.0]])).squeeze()
+        tensor([-0.9189, -8.2258])
+    """
+
+    correlates: ClassVar[bool] = True
+    min_std: float = 1e-3
+
+    def __post_init__(self) -> None:
+        require_above("min_std", self.min_std, 0.0)
+
+    def variance(self, params: Tensor) -> Tensor:
+        """Square of the standard deviation."""
+        return params[..., 1].square()
+
+    def inner(self, a: Tensor, b: Tensor) -> Tensor:
+        """Density of a normal with the sum of both variances at the distance of the means."""
+        mean_a, std_a = a.unsqueeze(-2).unbind(-1)  # (F, K, 1)
+        mean_b, std_b = b.unsqueeze(-3).unbind(-1)  # (F, 1, L)
+        std = torch.hypot(std_a, std_b)
+        z = (mean_a - mean_b) / std
+        return torch.exp(-0.5 * z.square() - HALF_LOG_TWO_PI) / std
+
+    def natural(self, params: Tensor) -> Natural:
+        """``x`` and ``x²``, about the middle of the states' means; in double precision where squares would cancel."""
+        mean, std = params.unbind(-1)
+        centre = mean.detach().mean(-1, keepdim=True)
+        if bool(((mean.detach() - centre) / std.detach()).square().amax() > _WELL_CONDITIONED):
+            mean, std, centre = mean.double(), std.double(), centre.double()
+        mean, precision = mean - centre, std.reciprocal().square()
+        eta = torch.stack((mean * precision, -0.5 * precision), -1)
+
+        def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+            z = x.to(eta.dtype) - centre
+            return torch.stack((z, z.square()), -2), torch.zeros_like(z)
+
+        return Natural(eta, 0.5 * mean.square() * precision + std.log() + HALF_LOG_TWO_PI, statistics)
+
+    @torch.no_grad()
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Weighted mean and standard deviation; pseudo-observations lie at the old mean ± the old std."""
+        weight, first, second = statistics.unbind(-1)
+        mean, std = params.unbind(-1)
+        total = (weight + smoothing).clamp(min=torch.finfo(params.dtype).tiny)
+        shift = first / total
+        spread = ((second + smoothing) / total - shift.square()).clamp(min=0).sqrt()
+        new = torch.stack((mean + std * shift, (std * spread).clamp(min=self.min_std)), -1)
+        return torch.where((weight + smoothing > 0).unsqueeze(-1), new, params)
+
+    def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
+        """Mean and variance of the mixture of both, that is, average the first two moments."""
+        weight = torch.as_tensor(step, dtype=old.dtype, device=old.device)
+        mean = torch.lerp(old[..., 0], new[..., 0], weight)
+        between = (new[..., 0] - old[..., 0]) * (weight * (1 - weight)).sqrt()
+        within = torch.lerp(old[..., 1].square(), new[..., 1].square(), weight).sqrt()
+        return torch.stack((mean, torch.hypot(within, between)), -1)
+
+    @property
+    def _floor(self) -> float:
+        return self.min_std
+
+    def _log_density(self, z: Tensor, params: Tensor) -> Tensor:
+        return torch.addcmul(-params[..., 1:].log() - HALF_LOG_TWO_PI, z, z, value=-0.5)
+
+    def _log_cdf(self, z: Tensor, params: Tensor) -> Tensor:
+        log_cdf: Tensor = torch.special.log_ndtr(z)
+        return log_cdf
+
+    def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        return torch.randn(params.shape[:-1], generator=generator, dtype=params.dtype, device=params.device)
+
+    def _statistics(self, z: Tensor, params: Tensor) -> Iterator[Tensor]:
+        yield z
+        yield z.square()
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Laplace(LocationScale):
+    """Laplace distribution; the parameters are location and scale.
+
+    ``log p(x) = -|x - loc| / scale - log(2 scale)``
+
+    This is not an exponential family. Its EM step minimises the parabolas ``(r²/|r_old| + |r_old|)/2`` that
+    touch ``|r|`` from above at the old residuals, so the likelihood never falls (up to ``1e-4 scale`` around
+    an observation) and the location tends to the weighted median, while the sums still add up over batches.
+
+    Args:
+        min_scale: Least scale.
+    """
+
+    min_scale: float = 1e-3
+
+    def __post_init__(self) -> None:
+        require_above("min_scale", self.min_scale, 0.0)
+
+    def variance(self, params: Tensor) -> Tensor:
+        """``2 scale²``."""
+        return 2 * params[..., 1].square()
+
+    def inner(self, a: Tensor, b: Tensor) -> Tensor:
+        """``exp(-d/s) (1 + (d/s) (1 - e^-t)/t) / (2 (s + r))``.
+
+        Here d is the distance of the locations, s >= r the scales, and ``t = d (1/r - 1/s)``. The usual form
+        divides by s² - r² and breaks down where the scales are equal.
+        """
+        loc_a, scale_a = a.unsqueeze(-2).unbind(-1)  # (F, K, 1)
+        loc_b, scale_b = b.unsqueeze(-3).unbind(-1)  # (F, 1, L)
+        wide, narrow = torch.maximum(scale_a, scale_b), torch.minimum(scale_a, scale_b)
+        distance = (loc_a - loc_b).abs() / wide
+        t = (distance * (wide / narrow - 1)).clamp(min=torch.finfo(a.dtype).tiny)
+        return torch.exp(-distance) * (1 - distance * torch.expm1(-t) / t) / (2 * (wide + narrow))
+
+    @torch.no_grad()
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Minimum of the parabolas; pseudo-observations lie at the old location ± the old scale."""
+        weight, curvature, slope, height = statistics.unbind(-1)
+        loc, scale = params.unbind(-1)
+        tiny = torch.finfo(params.dtype).tiny
+        shift = slope / (curvature + smoothing).clamp(min=tiny)
+        spread = (height + smoothing - slope * shift / 2) / (weight + smoothing).clamp(min=tiny)
+        new = torch.stack((loc + scale * shift, (scale * spread).clamp(min=self.min_scale)), -1)
+        return torch.where((weight + smoothing > 0).unsqueeze(-1), new, params)
+
+    @property
+    def _floor(self) -> float:
+        return self.min_scale
+
+    def _log_density(self, z: Tensor, params: Tensor) -> Tensor:
+        return -(2 * params[..., 1:]).log() - z.abs()
+
+    def _log_cdf(self, z: Tensor, params: Tensor) -> Tensor:
+        tail = -z.abs() - math.log(2)
+        return torch.where(z < 0, tail, torch.log1p(-tail.exp()))
+
+    def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        # the difference of two exponential variates, which has no uniform variate to run out of digits
+        ends = torch.empty((2, *params.shape[:-1]), dtype=params.dtype, device=params.device)
+        ends.exponential_(generator=generator)
+        return ends[0] - ends[1]
+
+    def _statistics(self, z: Tensor, params: Tensor) -> Iterator[Tensor]:
+        old = z.abs().clamp(min=CLOSEST)
+        yield 1 / old
+        yield z / old
+        yield (z.square() / old + old) / 2
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class StudentT(LocationScale):
+    """Student's t distribution; the parameters are location, scale and degrees of freedom ν.
+
+    ``p(x) ∝ (1 + z²/ν)^(-(ν+1)/2) / scale``. ν stays above ``min_df > 2``, so that the variance is always
+    finite, and is at most 10⁶.
+
+    This is not an exponential family, but a Gaussian whose precision is multiplied by a latent u ~ Gamma(ν/2,
+    ν/2). EM takes the expectation of u under the old parameters; every step increases the likelihood.
+
+    Args:
+        min_scale: Least scale.
+        min_df: Least number of degrees of freedom, above 2.
+    """
+
+    min_scale: float = 1e-3
+    min_df: float = 2.1
+
+    def __post_init__(self) -> None:
+        require_above("min_scale", self.min_scale, 0.0)
+        require_above("min_df", self.min_df, 2.0)
+
+    @property
+    def size(self) -> int:
+        """Three parameters: location, scale and degrees of freedom."""
+        return 3
+
+    def constrain(self, raw: Tensor) -> Tensor:
+        """``(loc, softplus(·) + min_scale, softplus(·) + min_df)``, the last at most 10⁶."""
+        df = positive(raw[..., 2:], self.min_df).clamp(max=MAX_DF)
+        return torch.cat((super().constrain(raw), df), -1)
+
+    def unconstrain(self, params: Tensor) -> Tensor:
+        """Undo ``constrain``."""
+        return torch.cat((super().unconstrain(params), inverse_positive(params[..., 2:], self.min_df)), -1)
+
+    def variance(self, params: Tensor) -> Tensor:
+        """``scale² ν / (ν - 2)``."""
+        _, scale, df = params.unbind(-1)
+        return scale.square() * df / (df - 2)
+
+    def inner(self, a: Tensor, b: Tensor) -> Tensor:
+        """∫ p q by quadrature, to about ten digits; there is no closed form.
+
+        The line is cut at both locations. With r the distance from the nearer end, the pieces are integrated
+        by the trapezoidal rule over log r, respectively over the logit of the position between the ends. Both
+        maps put the singularities of the density at a constant distance from the real line whatever the
+        scales, so the rule converges geometrically.
+        """
+        wide_a, wide_b = a.double().unsqueeze(-2), b.double().unsqueeze(-3)  # (F, K, 1, 3), (F, 1, L, 3)
+        p, q = _density(wide_a), _density(wide_b)
+        distance = (wide_a[..., 0] - wide_b[..., 0]).abs()
+        narrow = torch.minimum(wide_a[..., 1], wide_b[..., 1]).log()
+        wide = torch.maximum(wide_a[..., 1], wide_b[..., 1]).log()
+        nodes = 512
+        outer_start, outer_step = narrow - 38, (wide - narrow + 56) / nodes
+        inner_end = 38 + torch.log1p(distance / narrow.exp())
+        total = torch.zeros_like(distance)
+        for node in range(nodes + 1):
+            r = (outer_start + node * outer_step).exp()
+            total += outer_step * r * (p(r) * q(distance + r) + p(distance + r) * q(r))
+            t = inner_end * (2 * node / nodes - 1)
+            near, far = t.sigmoid(), (-t).sigmoid()
+            between = p(distance * near) * q(distance * far)
+            total += 2 * inner_end / nodes * distance * near * far * between
+        return total.to(a.dtype)
+
+    @torch.no_grad()
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Reweighted mean and scale, and ν from its own equation; pseudo-observations as expected before."""
+        weight, precision, first, second, log_precision = statistics.unbind(-1)
+        loc, scale, df = params.unbind(-1)
+        tiny = torch.finfo(params.dtype).tiny
+        total = (weight + smoothing).clamp(min=tiny)
+        shift = first / (precision + smoothing).clamp(min=tiny)
+        spread = ((second + smoothing - first * shift) / total).clamp(min=0).sqrt()
+        new_scale = (scale * spread).clamp(min=self.min_scale)
+        new_df = self._solve_df(df, (log_precision / total).double(), (smoothing / total).double())
+        new = torch.stack((loc + scale * shift, new_scale, new_df), -1)
+        return torch.where((weight + smoothing > 0).unsqueeze(-1), new, params)
+
+    @property
+    def _floor(self) -> float:
+        return self.min_scale
+
+    def _standard(self, like: Tensor) -> Tensor:
+        df = torch.full_like(like, max(5.0, self.min_df))
+        return torch.cat((super()._standard(like), df.unsqueeze(-1)), -1)
+
+    def _log_density(self, z: Tensor, params: Tensor) -> Tensor:
+        df = params[..., 2:]
+        constant = _log_constant(df) - params[..., 1:2].log()
+        return constant - (df + 1) / 2 * torch.log1p(z.square() / df)
+
+    def _log_cdf(self, z: Tensor, params: Tensor) -> Tensor:
+        df = params[..., 2:]
+        lower = scipy.special.stdtr(df.detach().cpu().numpy(), z.detach().cpu().numpy())
+        log_lower = torch.from_numpy(lower).to(z).log()
+        # where that underflows: f(z) g / (1 - g') with g = -f/f', from integrating by parts twice
+        g = (df + z.square()) / ((df + 1) * z.abs())
+        bend = (1 - df / z.square()) / (df + 1)
+        log_f = _log_constant(df) - (df + 1) / 2 * torch.log1p(z.square() / df)
+        lost = (log_lower < -600) & z.isfinite()
+        return torch.where(lost, log_f + g.log() - torch.log1p(-bend), log_lower)
+
+    def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        # a polar method: ν (e^(2E/ν) - 1) is the squared radius, with E exponential, of a bivariate t
+        df = params[..., 2]
+        exponential = torch.empty_like(df).exponential_(generator=generator)
+        angle = 2 * math.pi * torch.rand(df.shape, generator=generator, dtype=df.dtype, device=df.device)
+        return (df * torch.expm1(2 * exponential / df)).sqrt() * angle.cos()
+
+    def _statistics(self, z: Tensor, params: Tensor) -> Iterator[Tensor]:
+        df = params[..., 2:]
+        u = (df + 1) / (df + z.square())  # expected precision given z
+        yield u
+        yield u * z
+        yield u * z.square()
+        yield u.log() - u
+
+    def _solve_df(self, old: Tensor, mean_log: Tensor, prior: Tensor) -> Tensor:
+        """Maximise over ν by bisection; all in float64, as log h and ψ(h) cancel for large h.
+
+        With h = ν/2 the derivative is ``log h - ψ(h) + 1 + E[log u - u]``, which falls with h; if it has no
+        root in the allowed range, the nearest end is best. ``mean_log`` is the mean of log û - û, û = E[u |
+        z], to which the share ``prior`` of pseudo-observations adds what the old ν expects.
+        """
+        half = old.double() / 2
+        correction = _log_minus_digamma(half + 0.5)  # E[log u | z] = log û - this
+        constant = 1 + mean_log - (1 - prior) * correction - prior * (1 + _log_minus_digamma(half))
+        low = torch.full_like(constant, math.log(self.min_df / 2))
+        high = torch.full_like(constant, math.log(MAX_DF / 2))
+        for _ in range(50):
+            middle = (low + high) / 2
+            rising = _log_minus_digamma(middle.exp()) + constant > 0
+            low, high = torch.where(rising, middle, low), torch.where(rising, high, middle)
+        return (2 * low.exp()).clamp(self.min_df, MAX_DF).to(old.dtype)
+
+
 def _standardise(params: Tensor, x: Tensor) -> Tensor:
     """``(x - loc) / scale``: ``(F or 1, K, P)`` and ``(F, B)`` to ``(F, K, B)``."""
     return (x.unsqueeze(1) - params[..., :1]) / params[..., 1:2]
+
+
+def _log_constant(df: Tensor) -> Tensor:
+    """``log Γ((ν+1)/2) - log Γ(ν/2) - log(πν)/2``; the gammas cancel, hence float64."""
+    half = df.double() / 2
+    constant = torch.lgamma(half + 0.5) - torch.lgamma(half) - (2 * math.pi * half).log() / 2
+    return constant.to(df.dtype)
+
+
+def _log_minus_digamma(h: Tensor) -> Tensor:
+    return h.log() - torch.digamma(h)
+
+
+def _density(params: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the density as a function of the distance from the location."""
+    _, scale, df = params.unbind(-1)
+    top = _log_constant(df).exp() / scale
+    return lambda r: top * torch.exp(-(df + 1) / 2 * torch.log1p((r / scale).square() / df))

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as nnf
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from picirc.autograd import first_order
+from picirc.memory import empty, has_values
 from picirc.native import kernels_for
-from picirc.recycling import recycled
 
 # Elements that are normalised at a time, few enough to stay in the processor's cache.
 _PIECE_ELEMENTS = 2**18
@@ -23,7 +23,7 @@ def bounded(raw: Tensor, limit: float) -> Tensor:
 
 
 def log_probabilities(raw: Tensor, limit: float) -> Tensor:
-    """``log_softmax`` over the last axis of values kept within ±limit; for large tables, in storage used before."""
+    """``log_softmax`` over the last axis of values kept within ±limit."""
     logs: Tensor = _LogProbabilities.apply(raw, limit)  # type: ignore[no-untyped-call]
     return logs
 
@@ -31,7 +31,7 @@ def log_probabilities(raw: Tensor, limit: float) -> Tensor:
 class _LogProbabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, raw: Tensor, limit: float) -> Tensor:
-        logs = recycled(raw.shape, raw)
+        logs = empty(raw.shape, raw)
         if native := kernels_for(raw, logs):
             native.log_softmax(logs, raw, limit)
         else:
@@ -42,10 +42,10 @@ class _LogProbabilities(torch.autograd.Function):
         return logs
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
         raw, logs = ctx.saved_tensors
-        found = recycled(raw.shape, raw)
+        found = empty(raw.shape, raw)
         for some, log, flow, out in zip(*map(_pieces, (raw, logs, gradient[0], found)), strict=True):
             torch.mul(log.exp(), flow.sum(-1, keepdim=True), out=out)
             torch.sub(flow, out, out=out)
@@ -54,7 +54,7 @@ class _LogProbabilities(torch.autograd.Function):
 
 
 def probabilities(raw: Tensor) -> Tensor:
-    """``softmax`` over the last axis; for large tables, in storage used before."""
+    """``softmax`` over the last axis."""
     found: Tensor = _Probabilities.apply(raw)  # type: ignore[no-untyped-call]
     return found
 
@@ -62,25 +62,25 @@ def probabilities(raw: Tensor) -> Tensor:
 class _Probabilities(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, raw: Tensor) -> Tensor:
-        found = recycled(raw.shape, raw)
+        found = empty(raw.shape, raw)
         torch.softmax(raw, -1, out=found)
         ctx.save_for_backward(found)
         return found
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradient: Tensor) -> Tensor:
+    @first_order
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor]:
         (found,) = ctx.saved_tensors
-        raw = recycled(found.shape, found)
+        raw = empty(found.shape, found)
         for p, flow, out in zip(*map(_pieces, (found, gradient[0], raw)), strict=True):
             torch.sub(flow, (flow * p).sum(-1, keepdim=True), out=out)
             out.mul_(p)
-        return raw
+        return (raw,)
 
 
 def _within(raw: Tensor, limit: float) -> Tensor:
     """The values kept within ±limit, which they nearly always are; in main memory to look is cheaper than to copy."""
-    if raw.device.type == "cpu":
+    if raw.device.type == "cpu" and has_values(raw):
         low, high = torch.aminmax(raw)
         if -limit <= float(low) and float(high) <= limit:
             return raw

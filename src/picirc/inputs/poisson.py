@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from picirc.inputs.family import Family, require_support
+from picirc.inputs.family import Family, Natural, require_support
 from picirc.inputs.numerics import (
     as_float,
     bounded,
@@ -106,6 +106,16 @@ class Poisson(Family):
         root_b = (b / 2).exp().mT  # (F, 1, L)
         scaled: Tensor = torch.special.i0e(2 * root_a * root_b)
         return scaled * torch.exp(-(root_a - root_b).square())
+
+    def natural(self, params: Tensor) -> Natural:
+        """The count, with the log-rate; in double precision, because large terms cancel."""
+        log_rate = params.double()
+
+        def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+            count = x.double()
+            return count.unsqueeze(-2), -torch.lgamma(count + 1)
+
+        return Natural(log_rate, log_rate[..., 0].exp(), statistics)
 
     @torch.no_grad()
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:

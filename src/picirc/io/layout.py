@@ -29,13 +29,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from picirc.compile.skeleton import Skeleton
+from picirc.compile.plan import Plan
 from picirc.ensemble import Ensemble
 from picirc.functions.nets import Bank
 from picirc.inputs import group_columns
 from picirc.pic import HCLT, PIC
-from picirc.qpc.inputs import InputGroup
-from picirc.qpc.steps import SumStep
+from picirc.engine.schedule import InputStep, SumStep
 from picirc.symbolic.units import Integral, Sum
 
 _MEMBER = "members"
@@ -128,12 +127,12 @@ def _order(pieces: Sequence[Piece]) -> Tensor:
 
 
 def _blocks(model: PIC | HCLT) -> dict[str, list[Block]]:
-    skeleton = model.skeleton
-    integrals = _integrals(skeleton)
-    above = _above(skeleton, integrals)
+    plan = model.plan
+    integrals = _integrals(plan)
+    above = _above(plan, integrals)
     families = [family for family, _ in group_columns(model.families)]
 
-    def inputs(group: InputGroup) -> Block:
+    def inputs(group: InputStep) -> Block:
         slots = zip(group.columns.tolist(), group.rows.tolist(), strict=True)
         keys = [(column, above[group.pool, row]) for column, row in slots]
         name = f"inputs.{families.index(group.family)}"
@@ -144,39 +143,39 @@ def _blocks(model: PIC | HCLT) -> dict[str, list[Block]]:
             name += f".block{joint.index(keys[0])}"
         return name, keys
 
-    def first(group: InputGroup) -> Key:
+    def first(group: InputStep) -> Key:
         return (int(group.columns[0]), above[group.pool, int(group.rows[0])])
 
-    blocks = [group for group in skeleton.groups if group.correlation is not None]
+    blocks = [group for group in plan.inputs if group.correlation is not None]
     joint = sorted(map(first, blocks))
-    sizes = [f"{len(b.new)}.{len(b.integrated)}" for b in skeleton.plan.blocks]
+    sizes = [f"{len(b.new)}.{len(b.integrated)}" for b in plan.blocks]
     return {
         "weights": [(f"weights.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
         "integrals": [(f"integrals.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
-        "mixtures": [_mixture(sums) for sums in skeleton.plan.mixtures],
-        "inputs": [inputs(group) for group in skeleton.groups],
+        "mixtures": [_mixture(sums) for sums in plan.mixtures],
+        "inputs": [inputs(group) for group in plan.inputs],
         "correlations": [(f"correlations.block{joint.index(first(group))}", []) for group in blocks],
     }
 
 
-def _integrals(skeleton: Skeleton) -> list[list[Key]]:
+def _integrals(plan: Plan) -> list[list[Key]]:
     """For each block of sum weights: the latents integrated, those given, and the partition, of every row."""
     partition: dict[int, int] = {}
-    for unit in skeleton.circuit.units:
+    for unit in plan.circuit.units:
         if isinstance(unit, Sum):
             for number, child in enumerate(unit.inputs):
                 parts = (child,) if isinstance(child, Integral) else child.inputs
                 partition |= dict.fromkeys(map(id, parts), number)
     return [
         [(_numbers(unit.variables), _numbers(new), partition.get(id(unit), 0)) for unit, _, new in block.integrals]
-        for block in skeleton.plan.blocks
+        for block in plan.blocks
     ]
 
 
-def _above(skeleton: Skeleton, integrals: Sequence[Sequence[Key]]) -> dict[tuple[int, int], Key]:
+def _above(plan: Plan, integrals: Sequence[Sequence[Key]]) -> dict[tuple[int, int], Key]:
     """The first of the integrals over each row of the program."""
     found = {}
-    for step in skeleton.plan.schedule.steps:
+    for step in plan.schedule.steps:
         if isinstance(step, SumStep):
             for place, row in enumerate(range(step.start, step.stop)):
                 first = step.first + place * step.edges

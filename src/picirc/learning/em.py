@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from picirc.engine.compiled import Parameters
+from picirc.engine.evidence import Points
+from picirc.engine.inputs import chunks
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.learning.batches import as_batches, as_rows, rows_of
@@ -18,8 +21,6 @@ from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean
 from picirc.learning.schedule import Cosine
 from picirc.pic import HCLT
 from picirc.qpc.distribution import QPC
-from picirc.qpc.evidence import Points, chunks
-from picirc.qpc.program import Parameters
 
 # Elements of a piece of a table. What is made on the way from old parameters to new ones stays in the cache.
 _PIECE = 2**16
@@ -128,7 +129,7 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
         _move(table, weights, used, rate, smoothing, -1)
     for table, weights, used in zip(model.mixtures, old.mixtures, counts.mixtures, strict=True):
         _move(table, weights, used, rate, smoothing, 1)
-    for group, statistics in zip(model.skeleton.groups, counts.inputs, strict=True):
+    for group, statistics in zip(model.plan.inputs, counts.inputs, strict=True):
         _move_inputs(group.family, model.inputs[group.params], old.inputs[group.params], statistics, rate, smoothing)
     return float(total) / len(batch)
 
@@ -143,7 +144,7 @@ class _Counts:
     """Expected uses of everything, summed over data."""
 
     def __init__(self, qpc: QPC) -> None:
-        self._engine, self._parameters = qpc.engine, qpc.parameters.detach()
+        self._compiled, self._parameters = qpc.compiled, qpc.parameters.detach()
         self.weights: list[Tensor] = []
         self.mixtures: list[Tensor] = []
         self.inputs: list[Tensor] = []
@@ -152,26 +153,17 @@ class _Counts:
         """Count a batch; the sum of its log-likelihoods."""
         total = torch.zeros((), dtype=torch.float64)
         parameters: Parameters = self._parameters
-        for _, part in self._engine.parts(points):
+        for _, part in self._compiled.parts(points):
             assert isinstance(part, Points)
-            trace = self._engine.up(part, parameters, keep=True)
-            total = total + self._engine.program.root(trace).sum().cpu()
+            values = self._compiled.up(part, parameters, keep=True)
+            total = total + self._compiled.root(values).sum().cpu()
             ones = parameters.like.new_ones(part.batch)
-            flows = self._engine.program.down(trace, parameters, ones)
-            self.weights = _total(self.weights, flows.weights)
-            self.mixtures = _total(self.mixtures, flows.mixtures)
-            self.inputs = _total(self.inputs, self._statistics(part, flows.rows))
-            trace.lease.release()
+            flows = self._compiled.down(values, parameters, ones, gradient=True)
+            assert flows.gradient is not None
+            self.weights = _total(self.weights, list(flows.gradient.weights))
+            self.mixtures = _total(self.mixtures, list(flows.gradient.mixtures))
+            self.inputs = _total(self.inputs, self._compiled.statistics(part, parameters, flows.rows))
         return total
-
-    def _statistics(self, points: Points, rows: Sequence[Tensor]) -> list[Tensor]:
-        layer = self._engine.layer
-        found = []
-        for group in layer.groups:
-            params = layer.select(group, self._parameters.inputs[group.params])
-            columns = self._engine.program.index(group.columns, params.device)
-            found.append(points.statistics(group.family, params, columns, layer.flows(group, rows)))
-        return found
 
 
 def _total(sums: list[Tensor], found: list[Tensor]) -> list[Tensor]:

@@ -11,16 +11,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, constraints
 
+from picirc.autograd import uncompiled
+from picirc.engine.compiled import CompiledCircuit, Parameters
+from picirc.engine.evidence import Intervals, Points
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
-from picirc.qpc.completion import draw, most_probable
-from picirc.qpc.evidence import Intervals, Points, as_bounds, as_points, as_rows
 from picirc.qpc.latents import LatentGrid, LatentPosterior, latent_posteriors
-from picirc.qpc.likelihood import Engine
-from picirc.qpc.moments import covariance
-from picirc.qpc.program import Parameters
+from picirc.qpc.marginals import Marginals, components, covariance
+from picirc.qpc.mpe import most_probable
 from picirc.qpc.pruning import prune
-from picirc.qpc.queries import Marginals, check_possible, components
+from picirc.qpc.sampling import draw
+from picirc.qpc.validation import Support, as_batch, as_bounds, as_points, as_rows, check_possible
 from picirc.symbolic.circuit import Properties
 
 
@@ -56,7 +57,7 @@ class QPC(Distribution):
     evidence, ``given``, is the same or a single row ``(variables,)``.
 
     Args:
-        engine: The tensor program.
+        compiled: What runs it.
         parameters: Its numbers.
         variables: The names of the observed variables, in the order of the columns.
         families: The family of each variable.
@@ -70,7 +71,7 @@ class QPC(Distribution):
 
     def __init__(
         self,
-        engine: Engine,
+        compiled: CompiledCircuit,
         parameters: Parameters,
         variables: Sequence[str],
         families: Sequence[Family],
@@ -78,7 +79,7 @@ class QPC(Distribution):
         properties: Properties,
         refine: Callable[[], QPC] | None = None,
     ) -> None:
-        self.engine = engine
+        self.compiled = compiled
         self.parameters = parameters
         self.variables = tuple(variables)
         self.families = tuple(families)
@@ -95,8 +96,8 @@ class QPC(Distribution):
 
     @property
     def support(self) -> constraints.Constraint:
-        """Values are checked by the families of the variables; NaN is allowed everywhere."""
-        return constraints.real_vector
+        """What the families of the variables accept; NaN is allowed everywhere."""
+        return Support(self.families)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -113,26 +114,31 @@ class QPC(Distribution):
         """The number of sum weights."""
         return sum(t.numel() for t in (*self.parameters.weights, *self.parameters.mixtures))
 
+    @uncompiled
     def log_prob(self, value: Tensor, mask: Tensor | None = None, given: Tensor | None = None) -> Tensor:
         """``log p(x)``, or ``log p(x | e)``, for every row; missing values are integrated out exactly.
 
         Args:
-            value: The data ``(batch, variables)``; NaN is missing.
+            value: The data ``(..., variables)``; NaN is missing.
             mask: True where a value is missing, in addition to NaN.
             given: Evidence ``e``; where it has a value, ``value`` must have the same one or NaN.
 
         Returns:
-            ``(batch,)``, with a gradient to the parameters if they need one.
+            ``(...)``, with a gradient to the parameters and to the values of continuous variables where they need one.
         """
-        points = self._points(value, mask)
+        rows, shape = as_batch(value, "x", len(self.variables), gradient=True)
+        points = self._points(rows, mask, shape, gradient=True)
         if given is None:
-            return self._log_prob(points)
-        evidence = self._evidence(given)
-        known = self._expanded(evidence, points.batch)
-        base = self._log_prob(evidence)
+            return self.compiled.log_prob(points, self.parameters).view(shape)
+        known = torch.as_tensor(given)
+        flat = known.reshape(-1, known.shape[-1]) if known.shape[:-1] == shape and known.ndim > 2 else known
+        evidence = self._evidence(flat, gradient=True)
+        joint = self._joined(points, self._expanded(evidence, points.batch))
+        base = self.compiled.log_prob(evidence, self.parameters)
         check_possible(base.detach())
-        return self._log_prob(self._joined(points, known)) - base
+        return (self.compiled.log_prob(joint, self.parameters) - base).view(shape)
 
+    @uncompiled
     def sample(
         self,
         sample_shape: int | Sequence[int] = (),
@@ -157,14 +163,15 @@ class QPC(Distribution):
             seed = int(torch.randint(2**62, ()).item())
             source = torch.Generator(device=self.device).manual_seed(seed)
         points = self._evidence(given)
-        drawn = draw(self.engine, self.parameters, points, math.prod(shape), source)
+        drawn = draw(self.compiled, self.parameters, points, math.prod(shape), source)
         single = given is None or torch.as_tensor(given).ndim == 1
         return drawn.view(*shape, *((len(self.variables),) if single else drawn.shape[1:]))
 
+    @uncompiled
     def marginals(self, given: Tensor | None = None) -> Marginals:
         """``p(X_i | e)`` for every variable, from one pass up and one down."""
         points = self._evidence(given)
-        found, values = components(self.engine, self.parameters, points)
+        found, values = components(self.compiled, self.parameters, points)
         check_possible(values)
         return Marginals(found, points, self.variables, self._result_shape(given))
 
@@ -196,6 +203,7 @@ class QPC(Distribution):
         """``Var[X]``, ``(variables,)``; ``variance(given=e)`` is ``Var[X | e]`` in the shape of ``e``."""
         return Moment.make(self.marginals().variance, lambda given: self.marginals(given).variance)
 
+    @uncompiled
     def covariance(self, given: Tensor | None = None) -> Tensor:
         """``Cov[X | e]``, ``(variables, variables)``, with a batch of evidence ``(batch, variables, variables)``.
 
@@ -205,33 +213,35 @@ class QPC(Distribution):
         points = self._evidence(given)
         size = len(self.variables)
         moments = (marginals.mean.reshape(-1, size), marginals.variance.reshape(-1, size))
-        found = covariance(self.engine, self.parameters, points, *moments)
+        found = covariance(self.compiled, self.parameters, points, *moments)
         return found if len(self._result_shape(given)) == 2 else found[0]
 
     def cdf(self, value: Tensor, given: Tensor | None = None) -> Tensor:
         """``P(X_1 ≤ x_1, …, X_D ≤ x_D | e)`` for every row; NaN leaves a variable unrestricted."""
-        high = as_rows(value, "x", len(self.variables)).to(self.parameters.like)
+        high = as_batch(value, "x", len(self.variables))[0].to(self.parameters.like).view(torch.as_tensor(value).shape)
         high = high.masked_fill(high.isnan(), torch.inf)
         return self.log_interval(torch.full_like(high, -torch.inf), high, given).exp()
 
+    @uncompiled
     def log_interval(self, low: Tensor, high: Tensor, given: Tensor | None = None) -> Tensor:
         """``log P(low ≤ X ≤ high | e)`` for every row, both ends included.
 
         Args:
-            low: ``(batch, variables)``; −inf where there is no lower bound.
-            high: ``(batch, variables)``; +inf where there is no upper bound.
+            low: ``(..., variables)``; −inf where there is no lower bound.
+            high: ``(..., variables)``; +inf where there is no upper bound.
             given: Values that are known exactly; those outside their interval make the probability zero.
         """
-        below, above = as_bounds(low, high, len(self.variables), self.parameters.like)
+        below, above, shape = as_bounds(low, high, len(self.variables), self.parameters.like)
         evidence = self._evidence(given)
         known = self._expanded(evidence, below.shape[1])
-        joint = self.engine.log_prob(Intervals(known, below, above), self.parameters)
+        joint = self.compiled.log_prob(Intervals(known, below, above), self.parameters)
         if given is None:
-            return joint
-        base = self.engine.log_prob(evidence, self.parameters)
+            return joint.view(shape)
+        base = self.compiled.log_prob(evidence, self.parameters)
         check_possible(base)
-        return joint - base
+        return (joint - base).view(shape)
 
+    @uncompiled
     def mpe(self, given: Tensor | None = None) -> Tensor:
         """Probable values for all that is not observed, in the shape of ``given``.
 
@@ -241,15 +251,16 @@ class QPC(Distribution):
         the highest likelihood is returned.
         """
         mean = self.marginals(given).mean.reshape(-1, len(self.variables))
-        found = most_probable(self.engine, self.parameters, self._evidence(given))
+        found = most_probable(self.compiled, self.parameters, self._evidence(given))
         discrete = torch.tensor([family.discrete for family in self.families], device=self.device)
         central = torch.where(discrete, found, mean)
         better = self.log_prob(central) > self.log_prob(found)
         return torch.where(better.unsqueeze(1), central, found).reshape(self._result_shape(given)).detach()
 
+    @uncompiled
     def latents(self, x: Tensor, mask: Tensor | None = None) -> Mapping[str, LatentPosterior]:
         """The posterior of every continuous latent given each data point: density on the grid, mean, entropy."""
-        return latent_posteriors(self.engine, self.parameters, self.grids, self._points(x, mask))
+        return latent_posteriors(self.compiled, self.parameters, self.grids, self._points(x, mask))
 
     def prune(self, threshold: float) -> tuple[QPC, float]:
         """A smaller circuit without states of prior probability below ``threshold``, and what that costs.
@@ -257,8 +268,8 @@ class QPC(Distribution):
         Returns:
             The circuit, and a bound on the total variation distance between the two distributions.
         """
-        engine, parameters, grids, bound = prune(self.engine, self.parameters, self.grids, threshold)
-        return QPC(engine, parameters, self.variables, self.families, grids, self.properties), bound
+        compiled, parameters, grids, bound = prune(self.compiled, self.parameters, self.grids, threshold)
+        return QPC(compiled, parameters, self.variables, self.families, grids, self.properties), bound
 
     def refined(self) -> QPC:
         """The same quadrature with more than twice the points, on intervals a quarter wider where they were derived."""
@@ -287,18 +298,27 @@ class QPC(Distribution):
     def __repr__(self) -> str:
         return f"QPC({len(self.variables)} variables, {self.size:,} weights, {str(self.dtype).split('.')[-1]})"
 
-    def _log_prob(self, points: Points) -> Tensor:
-        if torch.is_grad_enabled() and any(t.requires_grad for t in self.parameters.tensors):
-            return self.engine.differentiable_log_prob(points, self.parameters)
-        return self.engine.log_prob(points, self.parameters)
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has numbers of its own, without the graph that made them."""
+        return {**self.__dict__, "parameters": self.parameters.detach(), "_refined": None}
 
-    def _points(self, x: Tensor, mask: Tensor | None = None) -> Points:
-        return as_points(x, mask, self.families, self.variables, self.parameters.like)
+    def __deepcopy__(self, memo: dict[int, Any]) -> QPC:
+        numbers = Parameters.of([t.detach().clone() for t in self.parameters.tensors], self.parameters.counts)
+        shared = (self.variables, self.families, self._latents, self.properties, self._refine)
+        return QPC(self.compiled, numbers, *shared)
 
-    def _evidence(self, given: Tensor | None) -> Points:
+    def _points(
+        self, x: Tensor, mask: Tensor | None = None, shape: Sequence[int] | None = None, gradient: bool = False
+    ) -> Points:
+        if mask is not None and shape is not None:
+            mask = _flat_mask(mask, (*shape, len(self.variables)))
+        return as_points(x, mask, self.families, self.variables, self.parameters.like, gradient=gradient)
+
+    def _evidence(self, given: Tensor | None, gradient: bool = False) -> Points:
         if given is None:
             given = self.parameters.like.new_full((1, len(self.variables)), torch.nan)
-        return as_points(given, None, self.families, self.variables, self.parameters.like, "given", single=True)
+        rows = as_rows(given, "given", len(self.variables), single=True, gradient=gradient)
+        return as_points(rows, None, self.families, self.variables, self.parameters.like, "given", gradient)
 
     def _joined(self, points: Points, evidence: Points) -> Points:
         """What is known from either; they may not contradict each other."""
@@ -326,3 +346,11 @@ class QPC(Distribution):
             raise ArgumentError("given", f"one row, or as many as x ({batch})", f"{evidence.batch} rows")
         missing = None if evidence.missing is None else evidence.missing.expand(-1, batch)
         return Points(evidence.values.expand(-1, batch), missing)
+
+
+def _flat_mask(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
+    mask = torch.as_tensor(mask)
+    if mask.dtype != torch.bool or mask.shape != shape:
+        expected = f"a boolean tensor of x's shape {shape}, True where a value is missing"
+        raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
+    return mask.reshape(-1, shape[-1])

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from picirc.engine.compiled import CompiledCircuit, Parameters
+from picirc.engine.evidence import Points
 from picirc.errors import ArgumentError
-from picirc.qpc.evidence import Points
-from picirc.qpc.likelihood import Engine
-from picirc.qpc.program import Parameters
-from picirc.qpc.queries import check_possible
+from picirc.qpc.validation import check_possible
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,15 @@ class LatentPosterior:
 
 
 def latent_posteriors(
-    engine: Engine, parameters: Parameters, grids: Sequence[LatentGrid], points: Points
+    compiled: CompiledCircuit, parameters: Parameters, grids: Sequence[LatentGrid], points: Points
 ) -> dict[str, LatentPosterior]:
     """The posterior of every latent given each data point."""
     like = parameters.like
-    shapes = engine.program.shapes
+    shapes = compiled.shapes
     values = like.new_empty(points.batch)
     states = {g.name: like.new_zeros(points.batch, shapes[g.pool][g.axis]) for g in grids}
     moments = {g.name: like.new_zeros(2, points.batch) for g in grids}  # sums of z and z²
-    for where, value, flows in engine.flows(points, parameters):
+    for where, value, flows in compiled.flows(points, parameters):
         values[where] = value.to(like.dtype)
         for grid in grids:
             flow = flows.rows[grid.pool][grid.row].unflatten(0, shapes[grid.pool])  # (*states, batch)

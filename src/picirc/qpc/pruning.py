@@ -8,18 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.engine.compiled import CompiledCircuit, Parameters
+from picirc.engine.evidence import Points
+from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
 from picirc.errors import ArgumentError, StructureError
-from picirc.qpc.evidence import Points
-from picirc.qpc.inputs import InputLayer
 from picirc.qpc.latents import LatentGrid
-from picirc.qpc.likelihood import Engine
-from picirc.qpc.program import Parameters, Program
-from picirc.qpc.steps import MixStep, PassStep, Schedule, SumStep
 
 
 def prune(
-    engine: Engine, parameters: Parameters, grids: tuple[LatentGrid, ...], threshold: float
-) -> tuple[Engine, Parameters, tuple[LatentGrid, ...], float]:
+    compiled: CompiledCircuit, parameters: Parameters, grids: tuple[LatentGrid, ...], threshold: float
+) -> tuple[CompiledCircuit, Parameters, tuple[LatentGrid, ...], float]:
     """Drop states whose prior probability is below ``threshold``; rows of one kind keep equally many.
 
     What is left is a part p̃ ≤ p of the distribution with mass m, divided by m. The total variation distance to p is
@@ -27,24 +25,23 @@ def prune(
     """
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold < 1:
         raise ArgumentError("threshold", "a probability from 0 to below 1", threshold)
-    program, parameters = engine.program, parameters.detach()
-    _check_rows(program.schedule)
+    parameters, schedule = parameters.detach(), compiled.schedule
+    _check_rows(schedule)
     if any(matrix.ndim > 2 for matrix in parameters.correlations):
         raise StructureError("pruning needs one correlation matrix for all states of a latent; prune the members.")
-    nothing = _nothing(engine, parameters)
+    nothing = _nothing(compiled, parameters)
     masses: list[Tensor] = []
-    for _, _, flows in engine.flows(nothing, parameters):  # a single data point, so once
+    for _, _, flows in compiled.flows(nothing, parameters):  # a single data point, so once
         masses = [rows[:, :, 0].clone() for rows in flows.rows]
-    kept = _kept_states(program, masses, threshold)
-    sizes = {pool.kinds[0]: kept[i].shape[1] for i, pool in enumerate(program.schedule.pools) if pool.kinds}
-    smaller = Program(program.schedule, sizes)
-    layer = InputLayer(engine.layer.groups, smaller)
-    weights = tuple(_pruned_weights(program, parameters, kept, i) for i in range(len(parameters.weights)))
-    inputs = _pruned_inputs(engine, parameters, kept)
-    mixtures = tuple(_pruned_mixture(program.schedule, w, kept, i) for i, w in enumerate(parameters.mixtures))
-    pruned, result = Engine(smaller, layer), Parameters(weights, mixtures, inputs, parameters.correlations)
-    mass = (pruned.log_prob(nothing, result) - engine.log_prob(nothing, parameters)).exp()
-    result = _normalised(program.schedule, result, float(mass))
+    kept = _kept_states(compiled, masses, threshold)
+    sizes = {pool.kinds[0]: kept[i].shape[1] for i, pool in enumerate(schedule.pools) if pool.kinds}
+    pruned = CompiledCircuit(schedule, sizes)
+    weights = tuple(_pruned_weights(schedule, parameters, kept, i) for i in range(len(parameters.weights)))
+    inputs = _pruned_inputs(compiled, parameters, kept)
+    mixtures = tuple(_pruned_mixture(schedule, w, kept, i) for i, w in enumerate(parameters.mixtures))
+    result = Parameters(weights, mixtures, inputs, parameters.correlations)
+    mass = (pruned.log_prob(nothing, result) - compiled.log_prob(nothing, parameters)).exp()
+    result = _normalised(schedule, result, float(mass))
     cut = tuple(
         replace(
             grid,
@@ -58,7 +55,7 @@ def prune(
 
 def _check_rows(schedule: Schedule) -> None:
     several = any(len(pool.kinds) > 1 for pool in schedule.pools)
-    steps = [step for step in schedule.steps if not isinstance(step, MixStep)]
+    steps = [step for step in schedule.steps if isinstance(step, SumStep | PassStep)]
     shared = any(len(step.sends) != 1 or step.sends[0].axes is not None for step in steps)
     shared = shared or any(len(s.sends[0].rows) != _results(s) for s in steps if s.sends)
     if several or shared:
@@ -72,22 +69,22 @@ def _results(step: SumStep | PassStep) -> int:
     return (step.stop - step.start) * (step.edges if isinstance(step, SumStep) else 1)
 
 
-def _nothing(engine: Engine, parameters: Parameters) -> Points:
+def _nothing(compiled: CompiledCircuit, parameters: Parameters) -> Points:
     """A data point of which nothing is known."""
-    variables = 1 + max(int(group.columns.max()) for group in engine.layer.groups)
+    variables = 1 + max(int(step.columns.max()) for step in compiled.inputs)
     values = parameters.like.new_full((variables, 1), torch.nan)
     return Points(values, values.isnan())
 
 
-def _kept_states(program: Program, masses: list[Tensor], threshold: float) -> list[Tensor]:
+def _kept_states(compiled: CompiledCircuit, masses: list[Tensor], threshold: float) -> list[Tensor]:
     """For each pool the states that every row keeps, ``(rows, kept)`` in ascending order."""
-    for step in reversed(program.schedule.steps):
+    for step in reversed(compiled.schedule.steps):
         if isinstance(step, MixStep):
             # The parts of a mixture have the same latent, so they keep the same states.
-            sources = program.index(step.sources, masses[0].device)
+            sources = torch.as_tensor(step.sources, device=masses[0].device)
             masses[step.pool][sources] = masses[step.pool][step.start : step.stop].unsqueeze(1).clone()
     counts: dict[object, int] = {}
-    for pool, mass in zip(program.schedule.pools, masses, strict=True):
+    for pool, mass in zip(compiled.schedule.pools, masses, strict=True):
         if pool.kinds:
             most = int((mass >= threshold).sum(1).max())
             counts[pool.kinds[0]] = max(1, most, counts.get(pool.kinds[0], 1))
@@ -95,14 +92,14 @@ def _kept_states(program: Program, masses: list[Tensor], threshold: float) -> li
         mass.topk(counts[pool.kinds[0]], 1).indices.sort(1).values
         if pool.kinds
         else torch.zeros(pool.rows, 1, dtype=torch.long, device=mass.device)
-        for pool, mass in zip(program.schedule.pools, masses, strict=True)
+        for pool, mass in zip(compiled.schedule.pools, masses, strict=True)
     ]
 
 
-def _pruned_weights(program: Program, parameters: Parameters, kept: list[Tensor], block: int) -> Tensor:
+def _pruned_weights(schedule: Schedule, parameters: Parameters, kept: list[Tensor], block: int) -> Tensor:
     weights = parameters.weights[block]
     rows = []
-    for step in program.schedule.steps:
+    for step in schedule.steps:
         if isinstance(step, SumStep) and step.block == block:
             count = _results(step)
             (send,) = step.sends
@@ -116,15 +113,15 @@ def _pruned_weights(program: Program, parameters: Parameters, kept: list[Tensor]
     return torch.cat([part for _, part in sorted(rows, key=lambda r: r[0])]).unsqueeze(1)
 
 
-def _pruned_inputs(engine: Engine, parameters: Parameters, kept: list[Tensor]) -> tuple[Tensor, ...]:
+def _pruned_inputs(compiled: CompiledCircuit, parameters: Parameters, kept: list[Tensor]) -> tuple[Tensor, ...]:
     inputs = list(parameters.inputs)
-    for group in engine.layer.groups:
-        params = parameters.inputs[group.params]
-        states = kept[group.pool][engine.program.index(group.rows, params.device)]
-        if group.selection is not None or group.axes is not None:
+    for step in compiled.inputs:
+        params = parameters.inputs[step.params]
+        states = kept[step.pool][torch.as_tensor(step.rows, device=params.device)]
+        if step.axes is not None:
             raise StructureError("pruning needs every input unit to be used once, by a function of its latent.")
         rows = params.expand(len(states), -1, -1)
-        inputs[group.params] = rows.gather(1, states.unsqueeze(2).expand(-1, -1, params.shape[2]))
+        inputs[step.params] = rows.gather(1, states.unsqueeze(2).expand(-1, -1, params.shape[2]))
     return tuple(inputs)
 
 
@@ -150,6 +147,8 @@ def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Para
         if isinstance(step, MixStep):
             if step.pool == pool and step.start <= row < step.stop:
                 return divide(mixtures, step.block, row - step.start)
+            continue
+        if isinstance(step, InputStep):
             continue
         (send,) = step.sends
         users = np.flatnonzero((send.rows == row) & (send.pool == pool))

@@ -69,7 +69,7 @@ def conditional_ranks(cells: CellDistributions, uniform: Tensor) -> Tensor:
 def all_ranks(material: Material) -> tuple[list[Ranks], list[str]]:
     """The ranks of every column with different values, and the columns whose family has no distribution function."""
     qpc = material.model.qpc
-    afford = _MOST_NUMBERS // qpc.engine.program.elements()
+    afford = _MOST_NUMBERS // qpc.compiled.elements
     chosen = material.some(int(np.clip(afford, _FEWEST_ROWS, MOST_ROWS)), purpose=2)
     rows = material.encoded[torch.as_tensor(chosen)]
     rng = np.random.default_rng((material.seed, 3))

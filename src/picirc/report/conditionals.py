@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from picirc.inputs import Family
-from picirc.qpc.blocks import Block
+from picirc.inputs.correlated import Block
 from picirc.qpc.distribution import QPC
-from picirc.qpc.evidence import Points, as_points
-from picirc.qpc.inputs import InputGroup
-from picirc.qpc.queries import Component, components
+from picirc.engine.evidence import Points
+from picirc.engine.schedule import InputStep
+from picirc.qpc.marginals import Component, components
+from picirc.qpc.validation import as_points
 
 # A state that makes a value less probable than another one does by more than a factor e²⁰⁰ counts as this much less.
 _FARTHEST = 200.0
@@ -114,10 +115,10 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     """
     points = as_points(rows, None, qpc.families, qpc.variables, qpc.parameters.like)
     softened = Softened(points.values, points.missing)
-    found, values = components(qpc.engine, qpc.parameters, softened)
+    found, values = components(qpc.compiled, qpc.parameters, softened)
     seen = ~points.values.isnan() & (values > -torch.inf)
     parts: dict[int, list[tuple[Family, Tensor, Tensor]]] = {}
-    for group, component in zip(qpc.engine.layer.groups, found, strict=True):
+    for group, component in zip(qpc.compiled.inputs, found, strict=True):
         logs = component.weights.log() - _own(qpc, group, component, softened)  # (fold, states, batch)
         for slot, column in enumerate(component.columns.tolist()):
             params = component.params[slot if len(component.params) > 1 else 0]
@@ -130,7 +131,7 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     ]
 
 
-def _own(qpc: QPC, group: InputGroup, component: Component, softened: Softened) -> Tensor:
+def _own(qpc: QPC, group: InputStep, component: Component, softened: Softened) -> Tensor:
     """What the flows have from the cells themselves, ``(fold, states, batch)``: the rest is what the others say."""
     own = torch.empty_like(component.weights)
     if group.correlation is None:
@@ -138,7 +139,7 @@ def _own(qpc: QPC, group: InputGroup, component: Component, softened: Softened) 
         return own
     points = Points(softened.values, softened.missing)
     points.write(component.family, component.params, component.columns, own)
-    block = qpc.engine.layer.block(group, qpc.parameters.detach())
+    block = qpc.compiled.block(group, qpc.parameters.detach())
     # A block is softened as a whole; none of that may be left in what its other columns say.
     return own + softened.joint(block, component.columns) - points.joint(block, component.columns)
 

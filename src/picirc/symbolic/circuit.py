@@ -1,4 +1,4 @@
-"""Circuits as values: traversal, scopes, structural properties and the cost of static quadrature."""
+"""Circuits as values: traversal, scopes, structural properties, the cost of static quadrature, and drawings."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from picirc.errors import ArgumentError, StructureError
 from picirc.structure.bayesnet import Function
 from picirc.structure.dag import topological_order
-from picirc.symbolic.show import to_dot, to_text
-from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
+from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
 
 
 class Sized(Protocol):
@@ -78,11 +77,11 @@ class SymbolicCircuit:
 
     def scope(self, unit: Unit) -> frozenset[str]:
         """The observed variables of a unit's function."""
-        return self._scope[id(unit)]
+        return self._scope[unit]
 
     def free(self, unit: Unit) -> frozenset[str]:
         """The latents that a unit's function still depends on."""
-        return self._free[id(unit)]
+        return self._free[unit]
 
     @cached_property
     def latents(self) -> tuple[str, ...]:
@@ -94,20 +93,20 @@ class SymbolicCircuit:
         return tuple(seen)
 
     @cached_property
-    def names(self) -> Mapping[int, str]:
-        """A readable name for every unit, by its ``id``."""
+    def names(self) -> Mapping[Unit, str]:
+        """A readable name for every unit."""
         counts = {"⊕": 0, "⊗": 0}
-        names = {}
+        names: dict[Unit, str] = {}
         for unit in reversed(self.units):
             match unit:
                 case Input():
-                    names[id(unit)] = f"p({_given(unit.variable, unit.function.parents)})"
+                    names[unit] = f"p({_given(unit.variable, unit.function.parents)})"
                 case Integral():
-                    names[id(unit)] = f"∫{','.join(unit.variables)}"
+                    names[unit] = f"∫{','.join(unit.variables)}"
                 case Sum() | Product():
                     sign = "⊕" if isinstance(unit, Sum) else "⊗"
                     counts[sign] += 1
-                    names[id(unit)] = f"{sign}{counts[sign]}"
+                    names[unit] = f"{sign}{counts[sign]}"
         return names
 
     @cached_property
@@ -167,7 +166,7 @@ class SymbolicCircuit:
             return math.prod(counts[z] for z in axes)
 
         weights = values = largest = 0
-        widest = self.names[id(self.root)]
+        widest = self.names[self.root]
         for unit in self.units:
             states = size(self.free(unit))
             values += states
@@ -177,8 +176,19 @@ class SymbolicCircuit:
                 # The product under the integral ranges over the free latents and the integrated ones.
                 states = max(states, size(factor), size(self.free(unit.child) | set(unit.variables)))
             if states > largest:
-                largest, widest = states, self.names[id(unit)]
+                largest, widest = states, self.names[unit]
         return Cost(weights, values, largest, widest)
+
+    def __reduce__(self) -> Any:
+        """Units are stored one by one, children first: one inside the other they would be nested too deeply."""
+        number = {unit: i for i, unit in enumerate(self.units)}
+        flat = [(unit, [number[child] for child in unit.inputs]) for unit in self.units]
+        parts = [(type(unit), _fields(unit), children) for unit, children in flat]
+        return _rebuilt, (type(self), parts, self.variables)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Itself: nothing in it changes."""
+        return self
 
     def __repr__(self) -> str:
         kinds = [type(unit).__name__.lower() for unit in self.units]
@@ -186,11 +196,11 @@ class SymbolicCircuit:
         return f"{type(self).__name__}({len(self.variables)} variables; units: {counts})"
 
     def __str__(self) -> str:
-        return to_text(self)
+        return _to_text(self)
 
     def to_dot(self) -> str:
         """The circuit as a drawing in Graphviz's DOT language."""
-        return to_dot(self)
+        return _to_dot(self)
 
     def _columns(self, variables: Sequence[str] | None) -> tuple[str, ...]:
         met = dict.fromkeys(unit.variable for unit in self.units if isinstance(unit, Input))
@@ -212,7 +222,7 @@ class SymbolicCircuit:
             raise ArgumentError(
                 "root",
                 "a circuit without free latents",
-                f"{', '.join(sorted(free))} free at {self.names[id(self.root)]}",
+                f"{', '.join(sorted(free))} free at {self.names[self.root]}",
                 "integrate them out with pc.Integral units above their last use",
             )
 
@@ -223,8 +233,8 @@ class SymbolicCircuit:
                 for child, scope in zip(unit.inputs[1:], others, strict=True):
                     if scope != first:
                         return (
-                            f"the sum {self.names[id(unit)]} adds functions of different variables: "
-                            f"{_set(first)} and {_set(scope)} (at {self.names[id(child)]})"
+                            f"the sum {self.names[unit]} adds functions of different variables: "
+                            f"{_set(first)} and {_set(scope)} (at {self.names[child]})"
                         )
         return ""
 
@@ -236,8 +246,8 @@ class SymbolicCircuit:
                     shared = seen & self.scope(child)
                     if shared:
                         return (
-                            f"two inputs of the product {self.names[id(unit)]} share {_set(shared)} "
-                            f"(the second is {self.names[id(child)]})"
+                            f"two inputs of the product {self.names[unit]} share {_set(shared)} "
+                            f"(the second is {self.names[child]})"
                         )
                     seen |= self.scope(child)
         return ""
@@ -253,32 +263,32 @@ class SymbolicCircuit:
             known, other = splits.setdefault(self.scope(unit), (parts, unit))
             if known != parts:
                 return (
-                    f"the products {self.names[id(other)]} and {self.names[id(unit)]} split "
+                    f"the products {self.names[other]} and {self.names[unit]} split "
                     f"{_set(self.scope(unit))} differently"
                 )
         return ""
 
     def _shared(self) -> str:
-        uses: dict[int, int] = {}
+        uses: dict[Unit, int] = {}
         for unit in self.units:
             for child in unit.inputs:
-                uses[id(child)] = uses.get(id(child), 0) + 1
-                if uses[id(child)] > 1:
-                    return f"the unit {self.names[id(child)]} is used more than once"
+                uses[child] = uses.get(child, 0) + 1
+                if uses[child] > 1:
+                    return f"the unit {self.names[child]} is used more than once"
         return ""
 
 
 def _children_first(root: Unit) -> tuple[Unit, ...]:
     """Every unit once, its inputs before it; iterative, because circuits can be thousands of units deep."""
     order: list[Unit] = []
-    done: set[int] = set()
+    done: set[Unit] = set()
     stack: list[tuple[Unit, bool]] = [(root, False)]
     while stack:
         unit, expanded = stack.pop()
-        if id(unit) in done:
+        if unit in done:
             continue
         if expanded:
-            done.add(id(unit))
+            done.add(unit)
             order.append(unit)
         else:
             stack.append((unit, True))
@@ -286,20 +296,50 @@ def _children_first(root: Unit) -> tuple[Unit, ...]:
     return tuple(order)
 
 
-def _scopes(units: Iterable[Unit]) -> tuple[dict[int, frozenset[str]], dict[int, frozenset[str]]]:
-    scope: dict[int, frozenset[str]] = {}
-    free: dict[int, frozenset[str]] = {}
+def _scopes(units: Iterable[Unit]) -> tuple[dict[Unit, frozenset[str]], dict[Unit, frozenset[str]]]:
+    scope: dict[Unit, frozenset[str]] = {}
+    free: dict[Unit, frozenset[str]] = {}
     for unit in units:
         if isinstance(unit, Input):
-            scope[id(unit)] = frozenset((unit.variable,))
-            free[id(unit)] = frozenset(unit.function.parents)
+            scope[unit] = frozenset((unit.variable,))
+            free[unit] = frozenset(unit.function.parents)
             continue
-        scope[id(unit)] = frozenset().union(*(scope[id(child)] for child in unit.inputs))
-        free[id(unit)] = frozenset().union(*(free[id(child)] for child in unit.inputs))
+        scope[unit] = frozenset().union(*(scope[child] for child in unit.inputs))
+        free[unit] = frozenset().union(*(free[child] for child in unit.inputs))
         if isinstance(unit, Integral):
             mentioned = {z for factor in unit.factors for z in factor.latents}
-            free[id(unit)] = (free[id(unit)] | mentioned) - set(unit.variables)
+            free[unit] = (free[unit] | mentioned) - set(unit.variables)
     return scope, free
+
+
+def _fields(unit: Unit) -> tuple[Any, ...]:
+    """What a unit carries besides the units below."""
+    match unit:
+        case Input():
+            return unit.variable, unit.function
+        case Integral():
+            return unit.variables, [(factor.variables, factor.function) for factor in unit.factors]
+        case Sum():
+            return (unit.weights,)
+        case Product():
+            return ()
+
+
+def _rebuilt(
+    kind: type[SymbolicCircuit], parts: Sequence[tuple[type, tuple[Any, ...], list[int]]], variables: Sequence[str]
+) -> SymbolicCircuit:
+    """A circuit from its units, children first."""
+    units: list[Unit] = []
+    for unit, fields, numbers in parts:
+        below = [units[number] for number in numbers]
+        if unit is Input:
+            units.append(Input(*fields))
+        elif unit is Integral:
+            names, factors = fields
+            units.append(Integral(names, below[0], [Factor(*factor) for factor in factors]))
+        else:
+            units.append(Sum(below, *fields) if unit is Sum else Product(*below))
+    return kind(units[-1], variables)
 
 
 def _given(variable: str, parents: Sequence[str]) -> str:
@@ -308,3 +348,52 @@ def _given(variable: str, parents: Sequence[str]) -> str:
 
 def _set(names: Iterable[str]) -> str:
     return "{" + ", ".join(sorted(names)) + "}"
+
+
+def _to_text(circuit: SymbolicCircuit) -> str:
+    """One line a unit, inputs indented below; a unit used again is named and not repeated."""
+    lines: list[str] = []
+    shown: set[Unit] = set()
+    stack: list[tuple[Unit, int, str]] = [(circuit.root, 0, "")]
+    while stack:
+        unit, depth, note = stack.pop()
+        label = "  " * depth + note + circuit.names[unit] + _density(unit)
+        if unit in shown and unit.inputs:
+            lines.append(label + "  (see above)")
+            continue
+        shown.add(unit)
+        lines.append(label)
+        notes = [f"{w:g} × " for w in unit.weights] if isinstance(unit, Sum) else [""] * len(unit.inputs)
+        children = list(zip(unit.inputs, notes, strict=True))
+        stack.extend((child, depth + 1, weight) for child, weight in reversed(children))
+    return "\n".join(lines)
+
+
+def _to_dot(circuit: SymbolicCircuit) -> str:
+    """A ``digraph`` with one node a unit; edges point from a unit to its inputs."""
+    number = {unit: f"u{i}" for i, unit in enumerate(circuit.units)}
+    lines = ["digraph circuit {", "  node [fontname=Helvetica];"]
+    for unit in circuit.units:
+        shape = {Input: "box", Integral: "doublecircle", Sum: "circle", Product: "circle"}[type(unit)]
+        lines.append(f'  {number[unit]} [label="{_escape(circuit.names[unit])}", shape={shape}];')
+    for unit in circuit.units:
+        for i, child in enumerate(unit.inputs):
+            label = f"{unit.weights[i]:g}" if isinstance(unit, Sum) else _density(unit).strip()
+            mark = f' [label="{_escape(label)}"]' if label else ""
+            lines.append(f"  {number[unit]} -> {number[child]}{mark};")
+    return "\n".join([*lines, "}"])
+
+
+def _density(unit: Unit) -> str:
+    """The densities that an integral unit carries, as the paper labels its edges."""
+    if not isinstance(unit, Integral):
+        return ""
+    factors = []
+    for factor in unit.factors:
+        own, parents = ", ".join(factor.variables), ", ".join(factor.function.parents)
+        factors.append(f"p({own} | {parents})" if parents else f"p({own})")
+    return "  " + " ".join(factors) if factors else ""
+
+
+def _escape(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ Named = tuple[tuple[str, ...], Tensor]  # latents, and values with an axis for e
 def parts_by_unit(model: pc.HCLT) -> dict[int, list[tuple[int, int]]]:
     """For each input unit, by its ``id``, the parameters that belong to it: (tensor, row)."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for slot in model.skeleton.plan.slots:
+    for slot in itertools.chain(*model.plan.slots):
         groups[model.families[int(slot.unit.variable[1:])], slot.pool, slot.axes].append(id(slot.unit))
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for group, units in enumerate(groups.values()):
@@ -48,7 +49,7 @@ class Unfolded:
     @cached_property
     def weights(self) -> dict[int, Named]:
         """For each integral unit its table, with an axis of length one for the batch."""
-        plan, parameters = self.model.skeleton.plan, self.model.parameters_of_circuit().detach()
+        plan, parameters = self.model.plan, self.model.parameters_of_circuit().detach()
         found = {}
         for block, tensor in zip(plan.blocks, parameters.weights, strict=True):
             for row, (unit, shared, new) in enumerate(block.integrals):
@@ -63,7 +64,7 @@ class Unfolded:
     @cached_property
     def mixtures(self) -> dict[int, Tensor]:
         """For each sum unit its weights (arity, states)."""
-        plan, parameters = self.model.skeleton.plan, self.model.parameters_of_circuit().detach()
+        plan, parameters = self.model.plan, self.model.parameters_of_circuit().detach()
         blocks = zip(plan.mixtures, parameters.mixtures, strict=True)
         return {id(unit): tensor[row] for units, tensor in blocks for row, unit in enumerate(units)}
 
@@ -72,7 +73,7 @@ class Unfolded:
         """For each input unit its family, its parameters (1, states, P) and its column."""
         parameters = self.model.parameters_of_circuit().detach()
         found = {}
-        for slot in self.model.skeleton.plan.slots:
+        for slot in itertools.chain(*self.model.plan.slots):
             ((group, row), *_) = parts_by_unit(self.model)[id(slot.unit)]
             column = int(slot.unit.variable[1:])
             found[id(slot.unit)] = self.model.families[column], parameters.inputs[group][row : row + 1], column
@@ -81,7 +82,7 @@ class Unfolded:
     def values(self, x: Tensor) -> dict[int, Named]:
         """The value of every unit, by its ``id``, for every row of data."""
         values: dict[int, Named] = {}
-        for unit in self.model.skeleton.circuit.units:
+        for unit in self.model.plan.circuit.units:
             below = [values[id(child)] for child in unit.inputs]
             match unit:
                 case pc.Input():
@@ -102,7 +103,7 @@ class Unfolded:
 
     def prob(self, x: Tensor) -> Tensor:
         """The value of the root for every row."""
-        return self.values(x)[id(self.model.skeleton.circuit.root)][1]
+        return self.values(x)[id(self.model.plan.circuit.root)][1]
 
     def _reduce(self, values: Tensor, axes: list[int]) -> Tensor:
         return values.amax(axes) if self.best else values.sum(axes)
@@ -213,7 +214,7 @@ class Joint:
 def with_parameters(qpc: pc.QPC, **parts: Sequence[Tensor]) -> pc.QPC:
     """The same circuit with other numbers: ``weights``, ``mixtures`` or ``inputs``."""
     parameters = replace(qpc.parameters, **{name: tuple(tensors) for name, tensors in parts.items()})
-    return pc.QPC(qpc.engine, parameters, qpc.variables, qpc.families, qpc.grids, qpc.properties)
+    return pc.QPC(qpc.compiled, parameters, qpc.variables, qpc.families, qpc.grids, qpc.properties)
 
 
 def line(reach: float = 28.0, points: int = 20001) -> tuple[Tensor, Tensor]:

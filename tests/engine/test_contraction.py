@@ -9,8 +9,8 @@ import torch
 
 import picirc as pc
 from cases import CASES, Case
-from picirc.qpc import maximum
-from picirc.qpc.layers import least, mix_down, mix_up, scale_rows
+from picirc.engine.contraction import least, mix_down, mix_up, scale_rows
+from picirc.qpc import mpe
 
 
 @pytest.mark.parametrize("states", [5, 64, 72])  # maxima in one stage and in two
@@ -38,20 +38,16 @@ def test_scaled_rows_with_their_shifts_are_the_rows(states: int, dtype: torch.dt
 def test_maxima_do_not_depend_on_the_pieces(case: Case, elements: int, monkeypatch: pytest.MonkeyPatch):
     qpc = case.integrate({z: pc.gauss_legendre(3 + i % 2) for i, z in enumerate(case.circuit.latents)})
     points = qpc._points(case.data())
-    parameters, engine = qpc.parameters.detach(), qpc.engine
+    parameters, compiled = qpc.parameters.detach(), qpc.compiled
 
     def root() -> torch.Tensor:
-        trace = maximum.max_up(
-            engine.program, lambda rows: engine.layer.fill(rows, points, parameters), parameters, points.batch
-        )
-        return engine.program.root(trace)
+        return compiled.root(mpe.max_up(compiled, points, parameters))
 
     whole = root()
-    monkeypatch.setattr(maximum, "_CHUNK_ELEMENTS", elements)
-    monkeypatch.setattr("picirc.qpc.program._CACHE_BYTES", elements)
-    engine.program._pieces.clear()
+    monkeypatch.setattr(mpe, "_CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr("picirc.engine.compiled.CACHE_BYTES", elements)
+    compiled._ready.clear()
     assert torch.equal(root(), whole)
-    engine.program._pieces.clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

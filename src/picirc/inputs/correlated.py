@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from picirc.errors import StructureError
-from picirc.inputs import Gaussian
-from picirc.inputs.gaussian import HALF_LOG_TWO_PI
+from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
 
 # A correlation matrix is mixed with this much of the identity, so that it can be factorised in single precision.
 _RIDGE = 1e-4
@@ -51,6 +50,14 @@ class Block:
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density of what is observed, ``(states, batch)``."""
         return torch.cat([part.log_prob(x) for part in self._parts()])
+
+    def gradients(self, x: Tensor, flow: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``Σ flow · d log p`` with respect to parameters, matrix and values; flows are ``(states, batch)``."""
+        with torch.enable_grad():
+            params, matrix, values = (tensor.detach().requires_grad_() for tensor in (self.params, self.matrix, x))
+            found = Block(self.family, params, matrix).log_prob(values)
+        to_params, to_matrix, to_values = torch.autograd.grad(found, (params, matrix, values), flow)
+        return to_params, to_matrix, to_values.masked_fill(x.isnan(), 0.0)
 
     def at_mode(self, x: Tensor) -> Tensor:
         """The log-density with the most probable value in place of each that is missing, ``(states, batch)``."""

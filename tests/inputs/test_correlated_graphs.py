@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 import picirc as pc
 from block_circuits import make_pic
-from picirc.qpc.blocks import Block
+from picirc.inputs.correlated import Block
 
 TINY = 1e-4  # a p-value below this is a failure
 REACH = 14.0
@@ -56,22 +56,22 @@ def graph_prob(model: pc.PIC, qpc: pc.QPC, x: Tensor) -> Tensor:
     """The value of the root by recursion; the first column of a block stands for all of them."""
     parameters = qpc.parameters.detach()
     states = len(parameters.inputs[0][0])
-    view = SimpleNamespace(skeleton=model.skeleton, states=states, parameters_of_circuit=lambda: parameters)
+    view = SimpleNamespace(plan=model.plan, states=states, parameters_of_circuit=lambda: parameters)
     tables = Unfolded(view)  # type: ignore[arg-type]
     names = {(grid.pool, grid.row): grid.name for grid in qpc.grids}
     inputs: dict[tuple[str, int], Tensor] = {}
-    for group in qpc.engine.layer.groups:
+    for group in qpc.compiled.inputs:
         for slot, (column, row) in enumerate(zip(group.columns.tolist(), group.rows.tolist(), strict=True)):
             key = names[group.pool, row], column
             if group.correlation is None:
                 params = parameters.inputs[group.params][slot : slot + 1]
                 inputs[key] = joint_density(Block(pc.Gaussian(), params, torch.eye(1).double()), x[:, [column]])
             elif slot == 0:
-                inputs[key] = joint_density(qpc.engine.layer.block(group, parameters), x[:, group.columns])
+                inputs[key] = joint_density(qpc.compiled.block(group, parameters), x[:, group.columns])
             else:
                 inputs[key] = torch.ones(states, len(x), dtype=torch.float64)
     values: dict[int, Named] = {}
-    for unit in model.skeleton.circuit.units:
+    for unit in model.plan.circuit.units:
         below = [values[id(child)] for child in unit.inputs]
         match unit:
             case pc.Input():
@@ -88,7 +88,7 @@ def graph_prob(model: pc.PIC, qpc: pc.QPC, x: Tensor) -> Tensor:
                 latents, product = _product([*below, tables.weights[id(unit)]])
                 rest = tuple(z for z in latents if z not in unit.variables)
                 values[id(unit)] = rest, product.sum([latents.index(z) for z in unit.variables])
-    return values[id(model.skeleton.circuit.root)][1]
+    return values[id(model.plan.circuit.root)][1]
 
 
 @each_graph

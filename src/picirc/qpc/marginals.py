@@ -1,4 +1,4 @@
-"""What the flows say about the inputs: the posterior states of every variable, and its marginal distribution."""
+"""Marginals and moments of the observed variables given evidence, read off the flows that reach the inputs."""
 
 from __future__ import annotations
 
@@ -8,39 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from picirc.errors import ArgumentError, ImpossibleEvidenceError
+from picirc.engine.compiled import CompiledCircuit, Parameters
+from picirc.engine.evidence import Evidence, Points, Weighted
+from picirc.errors import ArgumentError
 from picirc.inputs import Family
-from picirc.qpc.evidence import Evidence, Points, Tilted, as_rows
-from picirc.qpc.likelihood import Engine
-from picirc.qpc.program import Parameters
+from picirc.qpc.validation import as_rows
 
 
-def check_possible(values: Tensor, argument: str = "given", first: int = 0) -> None:
-    """Refuse evidence of probability zero.
-
-    Args:
-        values: The log-values of the data points, ``(batch,)``.
-        argument: What the user calls them.
-        first: The number of the first of them.
-    """
-    wrong = (first + torch.isneginf(values).nonzero().flatten()).tolist()
-    if wrong:
-        rows = ", ".join(map(str, wrong[:5])) + (", …" if len(wrong) > 5 else "")
-        raise ImpossibleEvidenceError(
-            f"{argument}: expected evidence that the circuit can produce, got probability zero in {len(wrong)} "
-            f"row(s): {rows}; check the values, or leave those that are uncertain out as NaN."
-        )
-
-
-def input_flows(engine: Engine, parameters: Parameters, evidence: Evidence) -> tuple[list[Tensor], Tensor]:
-    """For each input group the flows of its states ``(fold, states, batch)``, and the log-values."""
+def input_flows(compiled: CompiledCircuit, parameters: Parameters, evidence: Evidence) -> tuple[list[Tensor], Tensor]:
+    """For each input step the flows of its states ``(fold, states, batch)``, and the log-values."""
     like = parameters.like
     values = like.new_empty(evidence.batch)
     found: list[Tensor] = []
-    for where, value, flows in engine.flows(evidence, parameters):
+    for where, value, flows in compiled.flows(evidence, parameters):
         values[where] = value.to(like.dtype)
-        for number, group in enumerate(engine.layer.groups):
-            flow = engine.layer.flows(group, flows.rows)
+        for number in range(len(compiled.inputs)):
+            flow = compiled.input_flows(number, flows.rows)
             if number == len(found):
                 found.append(like.new_empty(*flow.shape[:2], evidence.batch))
             found[number][:, :, where] = flow
@@ -166,18 +149,17 @@ class Marginals:
         return mean.T.reshape(self._shape), variance.T.reshape(self._shape)
 
 
-def components(engine: Engine, parameters: Parameters, evidence: Points | Tilted) -> tuple[list[Component], Tensor]:
+def components(compiled: CompiledCircuit, parameters: Parameters, evidence: Points | Weighted) -> tuple[list[Component], Tensor]:
     """Every variable as a mixture over its states given the evidence, and the log-values."""
-    flows, values = input_flows(engine, parameters, evidence)
+    flows, values = input_flows(compiled, parameters, evidence)
     found = []
     parameters = parameters.detach()
-    for group, flow in zip(engine.layer.groups, flows, strict=True):
-        columns = engine.program.index(group.columns, flow.device)
-        if group.correlation is None:
-            params = engine.layer.select(group, parameters.inputs[group.params])
-        else:
-            params = evidence.conditionals(engine.layer.block(group, parameters), columns)
-        found.append(Component(group.family, params, columns, flow))
+    for step, flow in zip(compiled.inputs, flows, strict=True):
+        columns = torch.as_tensor(step.columns, device=flow.device)
+        params = parameters.inputs[step.params]
+        if step.correlation is not None:
+            params = evidence.conditionals(compiled.block(step, parameters), columns)
+        found.append(Component(step.family, params, columns, flow))
     return found, values
 
 
@@ -195,3 +177,64 @@ def _log_add(columns: Tensor, logs: Tensor, variables: int) -> Tensor:
     top.scatter_reduce_(0, columns.unsqueeze(1).expand_as(logs), logs, "amax")
     total = torch.zeros_like(top).index_add_(0, columns, (logs - top[columns]).exp())
     return total.log_().add_(top)
+
+
+def covariance(compiled: CompiledCircuit, parameters: Parameters, points: Points, mean: Tensor, variance: Tensor) -> Tensor:
+    """``Cov(X_i, X_j | e)`` for every data point, ``(batch, variables, variables)``.
+
+    Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and
+    the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point
+    form one batch. Correlated inputs covary within a state too: the mean of that over the states is added.
+
+    Args:
+        compiled: The circuit.
+        parameters: Its parameters.
+        points: The evidence.
+        mean: The means given the evidence, ``(batch, variables)``.
+        variance: The variances.
+    """
+    result = torch.diag_embed(variance)
+    if points.missing is None:
+        return result
+    within = _within_blocks(compiled, parameters, points)
+    offset = _offsets(compiled, parameters, points)
+    for number in range(points.batch):
+        hidden = points.missing[:, number].nonzero().flatten()
+        if len(hidden) == 0:
+            continue
+        copies = torch.full_like(hidden, number)
+        many = Points(points.values[:, copies], points.missing[:, copies])
+        found, _ = components(compiled, parameters, Weighted(many, hidden, offset))
+        weighted = means(found, many.values)  # (variables, hidden)
+        scale = (mean[number] - offset)[hidden].unsqueeze(1)  # E[X_t − c_t | e]
+        rows = scale * (weighted.T - mean[number])[:, hidden]
+        result[number, hidden.unsqueeze(1), hidden] = (rows + rows.T) / 2 + within[number][hidden][:, hidden]
+    return torch.diagonal_scatter(result, variance, dim1=1, dim2=2)
+
+
+def _within_blocks(compiled: CompiledCircuit, parameters: Parameters, points: Points) -> Tensor:
+    """The mean over the states of the covariance of correlated inputs, ``(batch, variables, variables)``."""
+    variables, batch = points.values.shape
+    total = parameters.like.new_zeros(batch, variables, variables)
+    blocks = [step for step in compiled.inputs if step.correlation is not None]
+    if not blocks:
+        return total
+    for where, _, flows in compiled.flows(points, parameters):
+        for step in blocks:
+            columns = torch.as_tensor(step.columns, device=total.device)
+            block, flow = compiled.block(step, parameters.detach()), flows.rows[step.pool][int(step.rows[0])]
+            total[where, columns.unsqueeze(1), columns] += block.covariance(points.values[columns, where], flow)
+    return total
+
+
+def _offsets(compiled: CompiledCircuit, parameters: Parameters, points: Points) -> Tensor:
+    """For each variable a constant well below the means of all its states."""
+    like = parameters.like
+    variables = len(points.values)
+    low, high = like.new_full((variables,), torch.inf), like.new_full((variables,), -torch.inf)
+    for part in components(compiled, parameters, points)[0]:
+        mean = part.over_batch(part.family.mean).expand(len(part.columns), -1, -1).flatten(1)
+        low.scatter_reduce_(0, part.columns, mean.amin(1), "amin")
+        high.scatter_reduce_(0, part.columns, mean.amax(1), "amax")
+    reach = high - low
+    return low - torch.where(reach > 0, reach, low.abs().clamp(min=1.0))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from picirc.memory import has_values
 from picirc.native import kernels_for
 
 # Scaled rows reach up to exp(headroom), so that a usual sum over some dozens of states is about one and its logarithm
@@ -60,7 +61,7 @@ def least(dtype: torch.dtype) -> float:
 
 def least_flow(flow: Tensor) -> float:
     """The smallest flow that counts when this is the flow into the root."""
-    return _LEAST_FLOW.get(flow.dtype, 0.0) * float(flow.abs().amax())
+    return _LEAST_FLOW.get(flow.dtype, 0.0) * float(flow.abs().amax()) if has_values(flow) and len(flow) else 0.0
 
 
 def flushed(values: Tensor) -> Tensor:
@@ -140,7 +141,8 @@ def _align(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tens
     Parts without weight are zero. They must not decide the scale, as the others could vanish beside them.
     """
     lowest = torch.finfo(parts.dtype).min
-    if (absent := weights == 0).any():
+    absent = weights == 0
+    if not has_values(weights) or bool(absent.any()):
         parts.masked_fill_(absent.unsqueeze(-1), -math.inf)
         scales = scales.masked_fill(absent.all(2, keepdim=True), -math.inf)
     scale = scales.amax(1).clamp_(min=lowest)

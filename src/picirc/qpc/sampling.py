@@ -1,26 +1,68 @@
-"""The way down with choices: one state for every row, drawn or maximised.
+"""Samples: the way down with choices, one state for every row.
 
 A choice starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known and
-one of the integrated states is chosen; at a mixture one of the parts. What is not reached has the state −1.
+one of the integrated states is chosen; at a mixture one of the parts. What is not reached has the state −1. Values for
+the chosen states then complete the data points. `mpe.py` goes the same way with the best choice instead of a drawn one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Target, Values
+from picirc.engine.evidence import Points
+from picirc.engine.inputs import pieces
+from picirc.engine.schedule import MixStep, PassStep, SumStep
+from picirc.inputs import Family
 from picirc.native import kernels_for
-from picirc.qpc.evidence import pieces
-from picirc.qpc.program import Parameters, Program
-from picirc.qpc.steps import MixStep, PassStep, Send, SumStep
-from picirc.qpc.trace import Trace
+from picirc.qpc.validation import check_possible
 
 # The scores that are in memory at a time: enough for a fast loop, and few enough for a processor's cache.
 _LEAST, _MOST = 2**13, 2**20
+# The states that are chosen at a time, of all samples.
+_STATES = 2**22
+
+Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
+
+
+def draw(compiled: CompiledCircuit, parameters: Parameters, points: Points, n: int, generator: torch.Generator) -> Tensor:
+    """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
+    parameters = parameters.detach()
+    sampler = Sampler(generator)
+
+    def outcome(family: Family, params: Tensor, row: Tensor, state: Tensor) -> Tensor:
+        table = family.table(params)
+        if table is None:
+            return family.sample(params[row, state], generator)
+        if len(row) <= table.shape[:2].numel():
+            return sampler.pick(table[row, state].exp_()).to(params.dtype)
+        drawn = sampler.look_up(table.exp().flatten(0, 1), row * params.shape[1] + state)
+        return drawn.to(params.dtype)
+
+    def completed(part: Points, values: Values, some: Tensor) -> Tensor:
+        states = choose(compiled, values, parameters, some, sampler)
+        return complete(compiled, parameters, part, some, states, outcome, generator)
+
+    rows = sum(pool.rows for pool in compiled.schedule.pools)
+    drawn = []
+    for where, part in compiled.parts(points):
+        assert isinstance(part, Points)
+        values = compiled.up(part, parameters)
+        check_possible(compiled.root(values), first=where.start)
+        columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
+        blocks = [completed(part, values, some) for some in columns.split(max(1, _STATES // rows))]
+        drawn.append(_joined(blocks).view(n, part.batch, -1))
+    return _joined(drawn, 1)
+
+
+def _joined(parts: Sequence[Tensor], axis: int = 0) -> Tensor:
+    """All parts along an axis; one is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
 
 
 class Chooser(Protocol):
@@ -28,7 +70,7 @@ class Chooser(Protocol):
 
     @property
     def logarithmic(self) -> bool:
-        """Whether scores are logarithms (after ``max_up``), or probabilities up to a factor (after ``up``)."""
+        """Whether scores are logarithms (of maxima), or probabilities up to a factor (of sums)."""
 
     def pick(self, scores: Tensor) -> Tensor:
         """One choice for every row of scores, which may be overwritten: ``(n, choices)`` to ``(n,)``."""
@@ -72,59 +114,43 @@ class Sampler:
         return u * (1 - 4 * torch.finfo(total.dtype).eps) * total
 
 
-@dataclass(frozen=True)
-class Maximiser:
-    """Take the choice with the highest score."""
-
-    logarithmic: bool
-
-    def pick(self, scores: Tensor) -> Tensor:
-        """The best of every row."""
-        return scores.argmax(-1)
-
-    def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
-        """The best of every table, once."""
-        return tables.argmax(-1)[rows]
-
-
-def descend(program: Program, trace: Trace, parameters: Parameters, columns: Tensor, chooser: Chooser) -> list[Tensor]:
+def choose(
+    compiled: CompiledCircuit, values: Values, parameters: Parameters, columns: Tensor, chooser: Chooser
+) -> list[Tensor]:
     """Choose a state for every row.
 
     Args:
-        program: The program.
-        trace: What an upward pass left behind.
+        compiled: The circuit.
+        values: What an upward pass computed.
         parameters: Its parameters.
-        columns: For each choice to be made, the data point of the trace that it is conditioned on, ``(samples,)``.
+        columns: For each choice to be made, the data point that it is conditioned on, ``(samples,)``.
         chooser: How to choose.
 
     Returns:
         For each pool ``(rows, samples)``.
     """
-    samples = len(columns)
-    states = [
-        torch.full((pool.rows, samples), -1, dtype=torch.long, device=columns.device) for pool in program.schedule.pools
-    ]
-    pool, row = program.schedule.root
+    pools = compiled.schedule.pools
+    states = [torch.full((pool.rows, len(columns)), -1, dtype=torch.long, device=columns.device) for pool in pools]
+    pool, row = compiled.schedule.root
     states[pool][row] = 0
-    for step in reversed(program.schedule.steps):
-        match step:
-            case SumStep():
-                results = _results(program, step.sends, program.result_shape(step), states, _count(step))
-                _choose_sum(program, step, trace, parameters, columns, results, states, chooser)
+    for ready in reversed(compiled.steps(parameters.like)):
+        match ready.step:
+            case SumStep() as step:
+                results = _results(compiled, ready.targets, states, _count(step))
+                _choose_sum(compiled, step, values, parameters, columns, results, states, chooser)
             case MixStep():
-                _choose_mix(program, step, trace, parameters, columns, states, chooser)
-            case PassStep():
-                shape = program.shapes[step.pool]
-                found = _results(program, step.sends, shape, states, step.stop - step.start)
+                _choose_mix(ready, values, parameters, columns, states, chooser)
+            case PassStep() as step:
+                found = _results(compiled, ready.targets, states, step.stop - step.start)
                 states[step.pool][step.start : step.stop] = found
     return states
 
 
-def at_once(states: Sequence[Tensor], trace: Trace | None = None) -> int:
-    """The number of scores that may be in memory at a time: little beside what is there, the states and the trace."""
+def at_once(states: Sequence[Tensor], values: Values | None = None) -> int:
+    """The number of scores that may be in memory at a time: little beside what is there, the states and values."""
     chosen = sum(pool.numel() for pool in states)
-    values = sum(pool.numel() for pool in trace.rows) if trace else 0
-    return min(max(_LEAST, chosen, values // 16), _MOST)
+    computed = sum(pool.numel() for pool in values.rows) if values else 0
+    return min(max(_LEAST, chosen, computed // 16), _MOST)
 
 
 def project(states: Tensor, axes: Sequence[int], target: Sequence[int]) -> Tensor:
@@ -149,44 +175,40 @@ def _count(step: SumStep) -> int:
     return (step.stop - step.start) * step.edges
 
 
-def _results(
-    program: Program, sends: Sequence[Send], shape: Sequence[int], states: Sequence[Tensor], count: int
-) -> Tensor:
+def _results(compiled: CompiledCircuit, targets: Iterable[Target], states: Sequence[Tensor], count: int) -> Tensor:
     """The states of a step's results, from the rows that use them: ``(results, samples)``."""
-    device = states[0].device
-    found = torch.full((count, states[0].shape[1]), -1, dtype=torch.long, device=device)
-    for send in sends:
-        used = states[send.pool][program.index(send.rows, device)]
-        if send.axes is not None:
-            used = project(used, send.axes, program.shapes[send.pool])
-        if send.sources is None:
+    found = torch.full((count, states[0].shape[1]), -1, dtype=torch.long, device=states[0].device)
+    for target in targets:
+        used = states[target.pool][target.rows]
+        if target.axes is not None:
+            used = project(used, target.axes, compiled.shapes[target.pool])
+        if target.sources is None:
             torch.maximum(found, used, out=found)
         else:
-            sources = program.index(send.sources, device)
             # Several rows may use a result, of which a choice reaches at most one.
-            found.scatter_reduce_(0, sources.unsqueeze(1).expand_as(used), used, "amax")
+            found.scatter_reduce_(0, target.sources.unsqueeze(1).expand_as(used), used, "amax")
     return found
 
 
 def _choose_sum(
-    program: Program,
+    compiled: CompiledCircuit,
     step: SumStep,
-    trace: Trace,
+    values: Values,
     parameters: Parameters,
     columns: Tensor,
     results: Tensor,
     states: list[Tensor],
     chooser: Chooser,
 ) -> None:
-    g, o, z, r = program.dims(step)
+    g, o, z, r = compiled.dims(step)
     fold, samples = step.stop - step.start, len(columns)
     results = results.view(fold, step.edges, samples)
     block = parameters.weights[step.block]
     weights = block[step.first : step.first + _count(step)].reshape(fold, step.edges, g, o, z)
-    cells = trace.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
+    cells = values.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
     found = states[step.pool][step.start : step.stop]
     tables = min(samples, step.edges * g * o) if _alike(cells) else samples
-    for part in pieces(fold, tables * z, at_once(states, trace)):
+    for part in pieces(fold, tables * z, at_once(states, values)):
         found[part] = _choice(results[part], weights[part], cells[part], columns, chooser)
 
 
@@ -244,19 +266,19 @@ def _combined(weights: Tensor, values: Tensor, chooser: Chooser, out: Tensor | N
 
 
 def _choose_mix(
-    program: Program,
-    step: MixStep,
-    trace: Trace,
+    ready: Ready,
+    values: Values,
     parameters: Parameters,
     columns: Tensor,
     states: list[Tensor],
     chooser: Chooser,
 ) -> None:
-    sources = program.index(step.sources, columns.device)  # (fold, arity)
+    step, sources = ready.step, ready.index  # (fold, arity)
+    assert isinstance(step, MixStep)
     state = states[step.pool][step.start : step.stop]  # (fold, samples)
     active = state.clamp(min=0).unsqueeze(1)  # (fold, 1, samples)
-    parts = trace.rows[step.pool][sources.unsqueeze(-1), active, columns]  # (fold, arity, samples)
-    parts = parts + trace.scales[step.pool][sources][:, :, columns].to(parts.dtype)
+    parts = values.rows[step.pool][sources.unsqueeze(-1), active, columns]  # (fold, arity, samples)
+    parts = parts + values.scales[step.pool][sources][:, :, columns].to(parts.dtype)
     weights = parameters.mixtures[step.block]
     fold, arity = sources.shape
     per_state = active.expand(-1, arity, -1) if weights.shape[2] > 1 else active.new_zeros(fold, arity, len(columns))
@@ -267,3 +289,47 @@ def _choose_mix(
     index = torch.arange(arity, device=columns.device).view(1, -1, 1)
     reached = torch.where(index == chosen, state.unsqueeze(1), -1)  # (fold, arity, samples)
     states[step.pool].index_copy_(0, sources.flatten(), reached.flatten(0, 1))
+
+
+def complete(
+    compiled: CompiledCircuit,
+    parameters: Parameters,
+    points: Points,
+    columns: Tensor,
+    states: Sequence[Tensor],
+    outcome: Outcome,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Values for the chosen states where they are missing, ``(samples, variables)``.
+
+    Those of independent inputs come from ``outcome``; correlated ones are drawn, or their means without a generator.
+    """
+    values = points.values[:, columns].T.contiguous()  # (samples, variables)
+    for step in compiled.inputs:
+        column, rows = (torch.as_tensor(where, device=values.device) for where in (step.columns, step.rows))
+        chosen = states[step.pool]
+        if step.correlation is not None:
+            state, known = chosen[rows], values.T[column]  # (m, samples)
+            noise = None
+            if generator is not None:
+                noise = torch.randn(known.shape, generator=generator, dtype=known.dtype, device=known.device)
+            found = compiled.block(step, parameters).complete(known, state[0].clamp(min=0), noise)
+            values[:, column] = torch.where(state >= 0, found, known).T
+            continue
+        params = parameters.inputs[step.params]
+        shared = len(params) == 1
+        for part in [slice(None)] if shared else pieces(len(params), _drawn(params, len(columns)), at_once(states)):
+            state = chosen[rows[part]]  # (fold, samples)
+            if step.axes is not None:
+                state = project(state, step.axes, compiled.shapes[step.pool])
+            slot, sample = ((state >= 0) & values.T[column[part]].isnan()).nonzero(as_tuple=True)
+            row = torch.zeros_like(slot) if shared else slot
+            found = outcome(step.family, params[part], row, state[slot, sample])
+            values[sample, column[part][slot]] = found
+    return values
+
+
+def _drawn(params: Tensor, samples: int) -> int:
+    """The elements that the samples of one variable take: a copy of what each uses, or all tables if they are fewer."""
+    states = params.shape[1]
+    return min(states, samples) * params[0, 0].numel()

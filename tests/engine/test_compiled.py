@@ -1,4 +1,4 @@
-"""The folded program against plain recursion over the units, its gradients, and its bookkeeping."""
+"""The compiled circuit against plain recursion over the units, its gradients, and its bookkeeping."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from torch import Tensor
 import picirc as pc
 from cases import CASES, LG, Case, network
 from oracles import nested_log_prob, posterior, static_log_prob
-from picirc.qpc.evidence import Evidence
-from picirc.qpc.likelihood import Engine
-from picirc.qpc.program import Parameters
+from picirc.engine.evidence import Evidence
+from picirc.engine.compiled import CompiledCircuit, Parameters
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}
@@ -35,15 +34,16 @@ def far_from_zero(qpc: pc.QPC) -> tuple[Tensor, ...]:
 
 
 def split_batches(monkeypatch: pytest.MonkeyPatch, budget: int) -> list[int]:
-    """Make every engine split its batches; the sizes of the parts are noted in the list."""
-    whole, sizes = Engine.parts, list[int]()
+    """Make every circuit split its batches; the sizes of the parts are noted in the list."""
+    whole, sizes = CompiledCircuit.parts, list[int]()
 
-    def parts(self: Engine, evidence: Evidence) -> Iterator[tuple[slice, Evidence]]:
-        for where, part in whole(self, evidence, budget):
+    def parts(self: CompiledCircuit, evidence: Evidence) -> Iterator[tuple[slice, Evidence]]:
+        for where, part in whole(self, evidence):
             sizes.append(part.batch)
             yield where, part
 
-    monkeypatch.setattr(Engine, "parts", parts)
+    monkeypatch.setattr(CompiledCircuit, "parts", parts)
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", budget)
     return sizes
 
 
@@ -101,7 +101,7 @@ def test_gradients_agree_with_finite_differences(case: Case):
 
     def log_prob(*tensors: Tensor) -> Tensor:
         parts = tensors[: counts[0]], tensors[counts[0] : counts[1]], tensors[counts[1] :]
-        return qpc.engine.differentiable_log_prob(points, Parameters(*parts))
+        return qpc.compiled.log_prob(points, Parameters(*parts))
 
     assert torch.autograd.gradcheck(log_prob, far_from_zero(qpc), fast_mode=True)
 
@@ -123,13 +123,13 @@ def test_a_split_batch_gives_the_same(case: Case, rows: int, monkeypatch: pytest
     qpc, x = case.integrate(pc.gauss_legendre(5)), case.data()
     whole, parts = parameters_with_gradient(qpc), parameters_with_gradient(qpc)
     points = qpc._points(x)
-    expected = qpc.engine.differentiable_log_prob(points, whole)
+    expected = qpc.compiled.log_prob(points, whole)
     expected.square().sum().backward()
-    sizes = split_batches(monkeypatch, rows * qpc.engine.program.elements())
+    sizes = split_batches(monkeypatch, rows * qpc.compiled.elements)
     torch.testing.assert_close(qpc.log_prob(x), expected.detach(), rtol=0, atol=1e-13)
     assert max(sizes) == rows
     assert sum(sizes) == len(x)
-    result = qpc.engine.differentiable_log_prob(points, parts)
+    result = qpc.compiled.log_prob(points, parts)
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-13)
     result.square().sum().backward()
     for a, b in zip(parts.tensors, whole.tensors, strict=True):
@@ -139,7 +139,7 @@ def test_a_split_batch_gives_the_same(case: Case, rows: int, monkeypatch: pytest
 def test_gradients_add_up_over_two_backward_passes():
     qpc = CASES["lg_tree"].integrate(pc.gauss_legendre(5))
     parameters, points = parameters_with_gradient(qpc), qpc._points(CASES["lg_tree"].data())
-    values = qpc.engine.differentiable_log_prob(points, parameters)
+    values = qpc.compiled.log_prob(points, parameters)
     values.sum().backward(retain_graph=True)
     once = [t.grad.clone() for t in parameters.tensors if t.grad is not None]
     values.sum().backward()
@@ -153,13 +153,13 @@ def test_two_passes_can_be_under_way_at_once():
     qpc = case.integrate(pc.gauss_legendre(4))
     one, two = qpc._points(case.complete(3, seed=1)), qpc._points(case.complete(3, seed=2))
     parameters = parameters_with_gradient(qpc)
-    first = qpc.engine.differentiable_log_prob(one, parameters)
-    second = qpc.engine.differentiable_log_prob(two, parameters)
+    first = qpc.compiled.log_prob(one, parameters)
+    second = qpc.compiled.log_prob(two, parameters)
     qpc.log_prob(case.complete(3, seed=3))
     (first.sum() + second.sum()).backward()
     apart = parameters_with_gradient(qpc)
-    qpc.engine.differentiable_log_prob(one, apart).sum().backward()
-    qpc.engine.differentiable_log_prob(two, apart).sum().backward()
+    qpc.compiled.log_prob(one, apart).sum().backward()
+    qpc.compiled.log_prob(two, apart).sum().backward()
     for a, b in zip(parameters.tensors, apart.tensors, strict=True):
         torch.testing.assert_close(a.grad, b.grad)
 
@@ -211,5 +211,5 @@ def test_impossible_values_have_log_zero_and_no_nan():
     assert values[0] == -math.inf
     assert values[1].isfinite()
     parameters = parameters_with_gradient(qpc)
-    qpc.engine.differentiable_log_prob(qpc._points(x), parameters)[1].backward()
+    qpc.compiled.log_prob(qpc._points(x), parameters)[1].backward()
     assert all(t.grad.isfinite().all() for t in parameters.tensors)

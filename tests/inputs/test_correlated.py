@@ -18,9 +18,8 @@ from torch.testing import assert_close
 
 import picirc as pc
 from block_circuits import BLOCKS, KIND, NORMAL, TREE, Mixture, enumerate_states, make_pic, make_qpc, patterns
-from picirc.qpc import completion
-from picirc.qpc.blocks import Block, correlation
-from picirc.qpc.likelihood import Engine
+from picirc.inputs.correlated import Block, correlation
+from picirc.qpc import sampling
 
 SHARING = ("none", "composite", "full")
 TINY = 1e-4  # a p-value below this is a failure
@@ -52,7 +51,7 @@ def truth(qpc: pc.QPC) -> Mixture:
 
 
 def test_the_groups_are_those_of_the_latents(qpc):
-    groups = [tuple(g.columns.tolist()) for g in qpc.engine.layer.groups if g.correlation is not None]
+    groups = [tuple(g.columns.tolist()) for g in qpc.compiled.inputs if g.correlation is not None]
     assert sorted(groups) == sorted(BLOCKS)
     assert all(float((m - torch.eye(len(m))).abs().max()) > 0.2 for m in qpc.parameters.correlations)
 
@@ -92,9 +91,9 @@ def test_complete_rows(qpc, truth):
 
 def test_nothing_observed_is_exactly_log_one(qpc):
     nothing = torch.full((3, 7), math.nan, dtype=torch.float64)
-    for group in qpc.engine.layer.groups:
+    for group in qpc.compiled.inputs:
         if group.correlation is not None:
-            block = qpc.engine.layer.block(group, qpc.parameters)
+            block = qpc.compiled.block(group, qpc.parameters)
             assert (block.log_prob(nothing[:, group.columns].T) == 0).all()
     assert float(qpc.log_prob(nothing).abs().max()) < 1e-14
 
@@ -334,14 +333,14 @@ def test_samples_have_the_conditional_distribution(qpc, truth, number):
 def test_samples_for_many_patterns_at_once(qpc, truth, monkeypatch):
     """In parts, with a different set of columns missing in every row."""
     e = evidence(qpc)[1:5]
-    monkeypatch.setattr(completion, "_STATES", 4000)
-    monkeypatch.setattr(Engine.parts, "__defaults__", (2 * qpc.engine.program.elements(),))
+    monkeypatch.setattr(sampling, "_STATES", 4000)
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", 2 * qpc.compiled.elements)
     samples = qpc.sample(2000, given=e, generator=seeded(6))
     for number, row in enumerate(e):
         check_samples(samples[:, number], truth.given(row))
 
 
-def test_probable_completions(qpc, truth):
+def test_probable_samplings(qpc, truth):
     """Never worse than the mean, nor than the mode of the most probable states."""
     e = evidence(qpc)
     found = qpc.mpe(e)
@@ -351,26 +350,26 @@ def test_probable_completions(qpc, truth):
     mean[:, KIND] = found[:, KIND]
     assert (qpc.log_prob(found) >= qpc.log_prob(mean) - 1e-12).all()
     for number, row in enumerate(e):
-        best = best_completion(truth, row)
+        best = best_sampling(truth, row)
         assert float(truth.log_prob(found[number : number + 1])) >= float(truth.log_prob(best[None])) - 1e-9
 
 
-def best_completion(truth: Mixture, row: Tensor) -> Tensor:
+def best_sampling(truth: Mixture, row: Tensor) -> Tensor:
     """The most probable values of the most probable states and values together."""
     given = truth.given(row)
-    completions = torch.tensor(np.insert(given.mean, KIND, given.table.argmax(1), axis=1))
-    completions = torch.where(row.isnan(), completions, row)
-    scores = [float(truth.state_logs(x.numpy())[s]) for s, x in enumerate(completions)]
-    return completions[int(np.argmax(scores))]
+    samplings = torch.tensor(np.insert(given.mean, KIND, given.table.argmax(1), axis=1))
+    samplings = torch.where(row.isnan(), samplings, row)
+    scores = [float(truth.state_logs(x.numpy())[s]) for s, x in enumerate(samplings)]
+    return samplings[int(np.argmax(scores))]
 
 
 def test_the_most_probable_values_of_every_state(qpc):
     """The density of what is observed, times that of a normal distribution at its centre for the rest."""
     e = evidence(qpc)
-    for group in qpc.engine.layer.groups:
+    for group in qpc.compiled.inputs:
         if group.correlation is None:
             continue
-        block = qpc.engine.layer.block(group, qpc.parameters)
+        block = qpc.compiled.block(group, qpc.parameters)
         x = e[:, group.columns]
         expected = block.log_prob(x.T)
         for k, b in np.ndindex(*expected.shape):
@@ -381,7 +380,7 @@ def test_the_most_probable_values_of_every_state(qpc):
         assert_close(block.at_mode(x.T), expected, **near())
 
 
-def test_in_a_single_state_the_completion_is_the_mean():
+def test_in_a_single_state_the_sampling_is_the_mean():
     qpc = make_qpc(points=1)
     e = evidence(qpc)
     e[:, KIND] = 1.0
@@ -395,9 +394,9 @@ def test_inner_products(qpc, truth):
     other = make_qpc(seed=3, points=3)
     theirs = enumerate_states(other)
     pp, pq, qq = truth.inner(truth), truth.inner(theirs), theirs.inner(theirs)
-    assert_close(float(pc.inner_product(qpc, other)), pq, **near())
-    assert_close(float(pc.inner_product(other, qpc)), pq, **near())
-    assert_close(float(pc.inner_product(qpc, qpc)), pp, **near())
+    assert_close(float(pc.log_inner_product(qpc, other)), pq, **near())
+    assert_close(float(pc.log_inner_product(other, qpc)), pq, **near())
+    assert_close(float(pc.log_inner_product(qpc, qpc)), pp, **near())
     assert_close(float(pc.l2_divergence(qpc, other)), math.exp(pp) + math.exp(qq) - 2 * math.exp(pq), **near())
     assert_close(float(pc.cauchy_schwarz_divergence(qpc, other)), (pp + qq) / 2 - pq, **near())
     assert float(pc.l2_divergence(qpc, qpc)) < 1e-14
@@ -418,7 +417,7 @@ def test_the_l2_divergence_by_integration(sharing):
 
 def test_a_circuit_without_correlations_is_another_structure(qpc):
     with pytest.raises(pc.StructureError):
-        pc.inner_product(qpc, make_qpc(correlated=False))
+        pc.log_inner_product(qpc, make_qpc(correlated=False))
 
 
 @pytest.mark.parametrize("sharing", SHARING)
@@ -491,8 +490,8 @@ def test_in_parts(qpc, size, monkeypatch):
         return [values.detach(), *slopes, *moments, inside, circuit.latents(e)["z1"].probabilities]
 
     expected = everything()
-    monkeypatch.setattr(Engine.parts, "__defaults__", (size * qpc.engine.program.elements(),))
-    assert len(list(qpc.engine.parts(qpc._points(e)))) == -(-len(e) // size)
+    monkeypatch.setattr("picirc.engine.compiled.BUDGET", size * qpc.compiled.elements)
+    assert len(list(qpc.compiled.parts(qpc._points(e)))) == -(-len(e) // size)
     for found, wanted in zip(everything(), expected, strict=True):
         assert_close(found, wanted, **near())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -9,9 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.engine.schedule import InputStep, Rows, Send, Step, SumStep
 from picirc.errors import ArgumentError, StructureError
-from picirc.qpc.inputs import InputGroup
-from picirc.qpc.steps import Send, SumStep
 
 if TYPE_CHECKING:
     from picirc.qpc.distribution import QPC
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def inner_product(p: QPC, q: QPC) -> Tensor:
+def log_inner_product(p: QPC, q: QPC) -> Tensor:
     """``log ∫ p(x) q(x) dx`` of two circuits with the same structure, whatever their numbers of states.
 
     For every pair of states the integral over a row's variables is the product of those over its factors, and a pair of
@@ -28,45 +28,48 @@ def inner_product(p: QPC, q: QPC) -> Tensor:
     """
     _check_compatible(p, q)
     like = p.parameters.like
-    program, other = p.engine.program, q.engine.program
-    pools = program.schedule.pools
+    schedule = p.compiled.schedule
     rows = [
-        like.new_zeros(pool.rows, program.shapes[i][0] if pool.kinds else 1, other.shapes[i][0] if pool.kinds else 1)
-        for i, pool in enumerate(pools)
+        like.new_zeros(pool.rows, *(math.prod(circuit.compiled.shapes[i]) for circuit in (p, q)))
+        for i, pool in enumerate(schedule.pools)
     ]
-    for a, b in zip(p.engine.layer.groups, q.engine.layer.groups, strict=True):
-        if a.correlation is not None:
-            joint, other_joint = (c.engine.layer.block(g, c.parameters.detach()) for c, g in ((p, a), (q, b)))
-            rows[a.pool][int(a.rows[0])] += joint.inner(other_joint)
+
+    def index(numbers: Rows) -> Tensor:
+        return torch.as_tensor(numbers, device=like.device)
+
+    for step in schedule.inputs:
+        if step.correlation is not None:
+            mine, theirs = (c.compiled.block(step, c.parameters.detach()) for c in (p, q))
+            rows[step.pool][int(step.rows[0])] += mine.inner(theirs)
             continue
-        mine = p.engine.layer.select(a, p.parameters.inputs[a.params].detach())
-        theirs = q.engine.layer.select(b, q.parameters.inputs[b.params].detach())
-        logs = a.family.inner(mine, theirs).log().expand(len(a.rows), -1, -1)
-        rows[a.pool].index_add_(0, program.index(a.rows, like.device), logs)
-    for step in program.schedule.steps:
-        assert isinstance(step, SumStep)
+        one, two = (c.parameters.inputs[step.params].detach() for c in (p, q))
+        logs = step.family.inner(one, two).log().expand(len(step.rows), -1, -1)
+        rows[step.pool].index_add_(0, index(step.rows), logs)
+    for step in schedule.steps:
+        if not isinstance(step, SumStep):
+            continue
         cells = rows[step.pool][step.start : step.stop].repeat_interleave(step.edges, 0)  # (results, z, z')
         top = cells.flatten(1).amax(1).clamp(min=torch.finfo(like.dtype).min).view(-1, 1, 1)
         left = p.parameters.weights[step.block].detach()[step.first : step.first + len(cells), 0]
         right = q.parameters.weights[step.block].detach()[step.first : step.first + len(cells), 0]
         results = (left @ (cells - top).exp() @ right.mT).log() + top
         for send in step.sends:
-            chosen = results if send.sources is None else results[program.index(send.sources, like.device)]
-            rows[send.pool].index_add_(0, program.index(send.rows, like.device), chosen)
-    pool, row = program.schedule.root
+            chosen = results if send.sources is None else results[index(send.sources)]
+            rows[send.pool].index_add_(0, index(send.rows), chosen)
+    pool, row = schedule.root
     return rows[pool][row, 0, 0]
 
 
 def l2_divergence(p: QPC, q: QPC) -> Tensor:
     """``∫ (p(x) − q(x))² dx``."""
-    pp, qq, pq = inner_product(p, p), inner_product(q, q), inner_product(p, q)
+    pp, qq, pq = log_inner_product(p, p), log_inner_product(q, q), log_inner_product(p, q)
     top = torch.maximum(pp, qq)
     return top.exp() * ((pp - top).exp() + (qq - top).exp() - 2 * (pq - top).exp()).clamp(min=0.0)
 
 
 def cauchy_schwarz_divergence(p: QPC, q: QPC) -> Tensor:
     """``−log (∫ p q / √(∫ p² ∫ q²))``: zero for equal distributions, and finite where the L2 divergence underflows."""
-    return ((inner_product(p, p) + inner_product(q, q)) / 2 - inner_product(p, q)).clamp(min=0.0)
+    return ((log_inner_product(p, p) + log_inner_product(q, q)) / 2 - log_inner_product(p, q)).clamp(min=0.0)
 
 
 def _check_compatible(p: QPC, q: QPC) -> None:
@@ -75,10 +78,9 @@ def _check_compatible(p: QPC, q: QPC) -> None:
         circuit.properties.require("smooth", "structured_decomposable", purpose=purpose)
     if (p.dtype, p.device) != (q.dtype, q.device):
         raise ArgumentError("q", f"the dtype and device of p, {p.dtype} on {p.device}", f"{q.dtype} on {q.device}")
-    mine, theirs = p.engine.program.schedule, q.engine.program.schedule
-    groups, others = p.engine.layer.groups, q.engine.layer.groups
+    mine, theirs = p.compiled.schedule, q.compiled.schedule
     same = p.variables == q.variables and mine.root == theirs.root and len(mine.pools) == len(theirs.pools)
-    same = same and _all_alike(mine.steps, theirs.steps, _alike) and _all_alike(groups, others, _same_inputs)
+    same = same and _all_alike(mine.steps, theirs.steps, _alike)
     if not same:
         raise StructureError(
             f"{purpose} needs two circuits of the same structure, without mixtures and with one latent a row; "
@@ -90,7 +92,11 @@ def _all_alike(a: Sequence[T], b: Sequence[T], alike: Callable[[T, T], bool]) ->
     return len(a) == len(b) and all(map(alike, a, b))
 
 
-def _alike(a: object, b: object) -> bool:
+def _alike(a: Step, b: Step) -> bool:
+    if isinstance(a, InputStep) and isinstance(b, InputStep):
+        same = (a.family, a.params, a.pool, a.correlation) == (b.family, b.params, b.pool, b.correlation)
+        same = same and a.axes is None and b.axes is None
+        return same and np.array_equal(a.columns, b.columns) and np.array_equal(a.rows, b.rows)
     if not isinstance(a, SumStep) or not isinstance(b, SumStep) or a.shared or a.passed or b.shared or b.passed:
         return False
     mine, theirs = ((s.pool, s.start, s.stop, s.edges, s.block, s.first) for s in (a, b))
@@ -104,8 +110,3 @@ def _same_users(a: Send, b: Send) -> bool:
         and (a.sources is None) == (b.sources is None)
         and (a.sources is None or b.sources is None or np.array_equal(a.sources, b.sources))
     )
-
-
-def _same_inputs(a: InputGroup, b: InputGroup) -> bool:
-    same = (a.family, a.pool, a.axes, b.axes) == (b.family, b.pool, None, None) and a.correlation == b.correlation
-    return same and np.array_equal(a.columns, b.columns) and np.array_equal(a.rows, b.rows)

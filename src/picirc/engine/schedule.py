@@ -1,28 +1,41 @@
-"""The instructions of the tensor program: plain data, without torch and without symbols.
+"""The instructions of a compiled circuit: plain data, without torch.
 
 Rows of one shape live in one pool ``(rows, states, batch)``. The *kind* of an axis stands for its number of states;
-the program looks the number up, so that one schedule serves every rule.
+the compiled circuit looks the number up, so that one schedule serves every rule. A pass up runs the steps in their
+order, a pass down in reverse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from picirc.inputs import Family
+
 Kinds = tuple[Hashable, ...]
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Spans = tuple[tuple[int, int], ...]  # start and stop of runs of rows
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows that are tabulated over axes of the same kinds."""
+    """Rows that are tabulated over axes of the same kinds.
+
+    Attributes:
+        kinds: The kinds of the axes.
+        rows: The number of rows.
+        blank: The rows that begin as log 1, because no step writes them whole before others add to them.
+    """
 
     kinds: Kinds
     rows: int
+    blank: Spans = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,34 @@ class Send:
     def _part(self, here: slice | Flags, sources: Rows | None) -> Send:
         fresh = None if self.fresh is None else self.fresh[here]
         return replace(self, rows=self.rows[here], sources=sources, fresh=fresh)
+
+
+@dataclass(frozen=True)
+class InputStep:
+    """Input distributions of one family, evaluated together and multiplied into their rows.
+
+    Attributes:
+        family: Their family.
+        params: Which of the input parameter tensors ``(inputs or 1, states, P)`` is theirs.
+        columns: The column of the data for each of them.
+        pool: The pool of their rows.
+        rows: The row of each; several inputs may be multiplied into one row.
+        kinds: The axes that the parameters are tabulated over.
+        axes: Their positions among the axes of the rows; None when they are the same.
+        correlation: Which of the correlation matrices makes them one block, all at the same row; None when they are
+            independent given the state.
+        fresh: Whether their rows are written here first and hold nothing before.
+    """
+
+    family: Family
+    params: int
+    columns: Rows
+    pool: int
+    rows: Rows
+    kinds: Kinds
+    axes: tuple[int, ...] | None = None
+    correlation: int | None = None
+    fresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,24 +162,33 @@ class PassStep:
     sends: tuple[Send, ...]
 
 
-Step = SumStep | MixStep | PassStep
+Step = InputStep | SumStep | MixStep | PassStep
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Pools, steps in the order of execution, and the place (pool, row) of the root."""
+    """Pools, steps in the order of a pass up, and the place (pool, row) of the root."""
 
     pools: tuple[Pool, ...]
     steps: tuple[Step, ...]
     root: tuple[int, int]
 
     @property
+    def inputs(self) -> tuple[InputStep, ...]:
+        """The input steps, in the order of their parameters."""
+        found = [step for step in self.steps if isinstance(step, InputStep)]
+        return tuple(sorted(found, key=lambda step: step.params))
+
+    @property
     def simple(self) -> bool:
         """Whether each row's value goes whole to one other row, so that in the end the scales just add up."""
         return all(
-            isinstance(step, SumStep)
-            and not (step.shared or step.passed)
-            and step.edges == len(step.sends) == 1
-            and step.sends[0].sources is None
+            isinstance(step, InputStep)
+            or (
+                isinstance(step, SumStep)
+                and not (step.shared or step.passed)
+                and step.edges == len(step.sends) == 1
+                and step.sends[0].sources is None
+            )
             for step in self.steps
         )

@@ -1,0 +1,66 @@
+"""What functions with hand-written derivatives owe to PyTorch: no silent second derivative, and no trace of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+Gradients = tuple[Tensor | None, ...]
+Backward = Callable[..., Gradients]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def first_order(backward: Backward) -> Backward:
+    """Make a ``backward`` whose results can be used but not differentiated again: that raises an error.
+
+    ``once_differentiable`` of PyTorch raises only where the incoming gradient needs a gradient itself; elsewhere a
+    second derivative would come out as zero.
+    """
+
+    @functools.wraps(backward)
+    def wrapped(ctx: Any, *flows: Tensor) -> Gradients:
+        with torch.no_grad():
+            found = backward(ctx, *flows)
+        if not torch.is_grad_enabled():  # nobody asked for create_graph=True
+            return found
+        sources = [t for t in (*flows, *ctx.saved_tensors) if t.requires_grad]
+        given = [t for t in found if t is not None]
+        marked = iter(_Final.apply(len(given), *given, *sources))  # type: ignore[no-untyped-call]
+        return tuple(None if t is None else next(marked) for t in found)
+
+    return wrapped
+
+
+class _Final(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(t.view_as(t) for t in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *flows: Tensor) -> Gradients:
+        raise NotImplementedError(
+            "picirc computes first derivatives only, and this asks for a second one (create_graph=True, a Hessian); "
+            "take differences of gradients instead."
+        )
+
+
+def uncompiled(function: F) -> F:
+    """Leave a function out of ``torch.compile``, which would trace its loops step by step: it is called as it is."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return _eager(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+@functools.cache
+def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    found: Callable[..., Any] = torch.compiler.disable(function)  # not before: it imports the compiler
+    return found

@@ -1,0 +1,1 @@
+"""The tensor program: a schedule of steps, and the compiled circuit that runs it up and down."""

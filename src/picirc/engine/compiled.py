@@ -1,0 +1,742 @@
+"""The compiled circuit: a schedule with numbers of states, which it runs up and down.
+
+``up`` computes the log-value of the root for a batch. Rows hold log-values while their factors are multiplied in; then
+each is scaled by its maximum, exponentiated in place and contracted with the sum weights, and the logarithm of the
+result is added to the rows above. The maxima travel separately, one number a row and data point, in double precision.
+
+``down`` computes *flows*, the derivatives of the root's log-value with respect to the rows' log-values, in the reverse
+order and in the same tensors. In a tree the flow of a state is its posterior probability given the data point.
+Gradients, expected counts, marginals, latent posteriors and samples are all read off the flows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from picirc.autograd import first_order
+from picirc.engine import inputs as evaluation
+from picirc.engine.contraction import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
+from picirc.engine.evidence import Evidence, Points
+from picirc.engine.schedule import Flags, InputStep, MixStep, PassStep, Rows, Schedule, Step, SumStep
+from picirc.inputs.correlated import Block
+from picirc.memory import empty, has_values
+from picirc.native import MOST_PARTS, Kernels, kernels_for
+
+# About the second-level caches of two cores: a step works on its rows and its results.
+CACHE_BYTES = 2**22
+# A step's scratch is at most such a part of everything, so that in small circuits it does not outweigh the rest.
+_LARGEST_PART = 1 / 32
+# A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
+BUDGET = 2**28
+_KEPT_SIZES = 8  # batch sizes whose steps are kept in pieces
+_INPUT_ELEMENTS = 2**24  # that inputs take beside the rows, at a time
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The numbers of a circuit.
+
+    Attributes:
+        weights: For each block of sum weights ``(rows, g, o, z)``.
+        mixtures: For each block of mixing weights ``(fold, arity, states or 1)``.
+        inputs: For each input step ``(inputs or 1, states, P)``.
+        correlations: For each block of correlated inputs its matrix ``(m, m)``.
+    """
+
+    weights: tuple[Tensor, ...]
+    mixtures: tuple[Tensor, ...]
+    inputs: tuple[Tensor, ...]
+    correlations: tuple[Tensor, ...] = ()
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the circuit's dtype and device."""
+        return self.inputs[0]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them."""
+        return (*self.weights, *self.mixtures, *self.inputs, *self.correlations)
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """The numbers of weights, mixtures, inputs and correlations."""
+        return len(self.weights), len(self.mixtures), len(self.inputs), len(self.correlations)
+
+    @staticmethod
+    def of(tensors: Sequence[Tensor], counts: Sequence[int]) -> Parameters:
+        """Those with the given ``tensors``, of which there are ``counts``."""
+        ends = list(accumulate(counts))
+        return Parameters(*(tuple(tensors[end - count : end]) for end, count in zip(ends, counts, strict=True)))
+
+    def detach(self) -> Parameters:
+        """The same numbers, cut off from the graph that made them."""
+        return Parameters.of([t.detach() for t in self.tensors], self.counts)
+
+
+@dataclass
+class Values:
+    """What ``up`` computes.
+
+    Attributes:
+        rows: For each pool ``(rows, states, batch)``.
+        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by. In a simple schedule each
+            row has its own part only, otherwise also those of all rows below.
+        sums: For each sum step, by its number, the results before the logarithm, flat; for ``down``.
+    """
+
+    rows: list[Tensor]
+    scales: list[Tensor]
+    sums: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass
+class Flows:
+    """What ``down`` computes.
+
+    Attributes:
+        rows: For each pool the flow of every row, ``(rows, states, batch)``.
+        gradient: The derivatives with respect to the parameters, summed over the batch; None if nobody asked.
+        values: The derivative with respect to the data ``(variables, batch)``; None likewise.
+    """
+
+    rows: list[Tensor]
+    gradient: Parameters | None = None
+    values: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A ``Send`` with its indices on a device."""
+
+    pool: int
+    rows: Tensor
+    sources: Tensor | None
+    axes: tuple[int, ...] | None
+    fresh: Tensor | None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A step with its indices on a device.
+
+    Attributes:
+        number: Its place among the steps.
+        step: The step.
+        targets: Where its results go.
+        index: The parts of a mixture ``(fold, arity)``, or the rows of inputs.
+        columns: The columns of inputs.
+        stars: Inputs that share rows: which ones ``(rows, inputs)``, and the rows.
+        span: Start and stop of the rows of inputs, if they are consecutive and each is used once.
+    """
+
+    number: int
+    step: Step
+    targets: tuple[Target, ...] = ()
+    index: Tensor = field(default_factory=lambda: torch.empty(0))
+    columns: Tensor = field(default_factory=lambda: torch.empty(0))
+    stars: tuple[tuple[Tensor, Tensor], ...] = ()
+    span: tuple[int, int] | None = None
+
+
+class CompiledCircuit:
+    """A circuit that can be run: everything of it but its parameters. It never changes and may be shared by threads.
+
+    Args:
+        schedule: The steps.
+        sizes: The number of states of each kind of axis.
+    """
+
+    def __init__(self, schedule: Schedule, sizes: Mapping[Hashable, int]) -> None:
+        self.schedule = schedule
+        self.sizes = dict(sizes)
+        self.shapes = [self.shape(pool.kinds) for pool in schedule.pools]
+        self.inputs = schedule.inputs
+        self._simple = schedule.simple
+        self._ready: OrderedDict[tuple[int, torch.device], list[Ready]] = OrderedDict()
+        rows = sum(p.rows * math.prod(s) for p, s in zip(schedule.pools, self.shapes, strict=True))
+        #: The number of values that a pass keeps for one data point: the rows, and the sums for the way down.
+        self.elements = rows + sum(self._results(step) for step in schedule.steps if isinstance(step, SumStep))
+
+    def __reduce__(self) -> Any:
+        return CompiledCircuit, (self.schedule, self.sizes)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledCircuit:
+        return self
+
+    def shape(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
+        """The numbers of states of some axes."""
+        return tuple(self.sizes[kind] for kind in kinds)
+
+    def dims(self, step: SumStep) -> tuple[int, int, int, int]:
+        """The numbers of states g, o, z, r of a sum step."""
+        g, o, z, r = (math.prod(self.shape(k)) for k in (step.shared, step.new, step.integrated, step.passed))
+        return g, o, z, r
+
+    def result_shape(self, step: SumStep) -> tuple[int, ...]:
+        """The state axes of a sum step's results."""
+        return self.shape(step.shared + step.new + step.passed)
+
+    def matrices(self, step: SumStep, weights: Tensor) -> Tensor:
+        """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
+        g, o, z, _ = self.dims(step)
+        rows = step.stop - step.start
+        return weights.narrow(0, step.first, rows * step.edges).reshape(rows * g, step.edges * o, z)
+
+    def steps(self, like: Tensor, batch: int | None = None) -> list[Ready]:
+        """The steps with their indices on the device of ``like``.
+
+        Args:
+            like: A tensor of the circuit's dtype and device.
+            batch: Cut steps that would leave the processor's cache with so many data points into pieces that do not;
+                None for whole steps.
+        """
+        width = 0 if batch is None else batch * like.element_size()
+        key = (width, like.device)
+        found = self._ready.get(key)
+        if found is None:
+            with torch.inference_mode(False):
+                found = [self._prepare(i, piece, like.device) for i, piece in enumerate(self._pieces(width))]
+            self._ready[key] = found
+            while len(self._ready) > _KEPT_SIZES:
+                self._ready.popitem(last=False)
+        return found
+
+    def parts(self, evidence: Evidence) -> Iterator[tuple[slice, Evidence]]:
+        """The batch in parts that fit into memory."""
+        size = max(1, BUDGET // self.elements)
+        if size >= evidence.batch:
+            yield slice(0, evidence.batch), evidence
+            return
+        for start in range(0, evidence.batch, size):
+            stop = min(start + size, evidence.batch)
+            yield slice(start, stop), evidence.part(start, stop)
+
+    def start(self, like: Tensor, batch: int) -> Values:
+        """Rows of log 1 where nothing is written first, and scales of zero."""
+        pools = self.schedule.pools
+        rows = [empty((p.rows, math.prod(shape), batch), like) for p, shape in zip(pools, self.shapes, strict=True)]
+        for pool, own in zip(pools, rows, strict=True):
+            for start, stop in pool.blank:
+                own[start:stop].zero_()
+        # Sums of many maxima, and differences of such sums where rows are mixed.
+        dtype = like.dtype if self._simple else torch.float64
+        return Values(rows, [torch.zeros(p.rows, batch, dtype=dtype, device=like.device) for p in pools])
+
+    def up(self, evidence: Evidence, parameters: Parameters, keep: bool = False) -> Values:
+        """Compute all rows for a batch that fits into memory.
+
+        Args:
+            evidence: What is known.
+            parameters: The numbers.
+            keep: Remember what ``down`` needs.
+        """
+        values = self.start(parameters.like, evidence.batch)
+        self.run(self.steps(parameters.like, evidence.batch), values, evidence, parameters, keep)
+        return values
+
+    def run(
+        self, steps: Sequence[Ready], values: Values, evidence: Evidence, parameters: Parameters, keep: bool
+    ) -> None:
+        """Run some steps of a pass up; the inputs may come before the others, in a call of their own."""
+        scratch = self._scratch(steps, parameters.like, evidence.batch)
+        if keep:
+            values.sums = self._sums(steps, parameters.like, evidence.batch)
+        for ready in steps:
+            match ready.step:
+                case InputStep():
+                    self._input_up(ready, values, evidence, parameters)
+                case SumStep(block=block):
+                    self._sum_up(ready, values, values.sums.get(ready.number), parameters.weights[block], scratch)
+                case MixStep(block=block):
+                    self._mix_up(ready, values, parameters.mixtures[block], scratch)
+                case PassStep(pool=pool) as step:
+                    # Copies, because rows of the same pool are written.
+                    rows, scales = (rows_of(pools, step).clone() for pools in (values.rows, values.scales))
+                    self.send(ready.targets, self.shapes[pool], rows, scales, values)
+
+    def root(self, values: Values) -> Tensor:
+        """The log-value of the root, ``(batch,)``, in double precision."""
+        pool, row = self.schedule.root
+        if self._simple:
+            scale = sum(scales.sum(0, dtype=torch.float64) for scales in values.scales)
+        else:
+            scale = values.scales[pool][row]
+        return values.rows[pool][row, 0] + scale
+
+    def down(
+        self,
+        values: Values,
+        parameters: Parameters,
+        flow: Tensor,
+        gradient: bool = False,
+        evidence: Points | None = None,
+        to_data: bool = False,
+    ) -> Flows:
+        """Turn the rows of a pass up into flows, in place; the values cannot be used again.
+
+        Args:
+            values: What ``up`` computed.
+            parameters: As in ``up``.
+            flow: The flow into the root, ``(batch,)``: ones, or the derivative of a loss.
+            gradient: Compute the derivatives with respect to weights and mixtures too.
+            evidence: As in ``up``, for the derivatives with respect to the inputs' parameters.
+            to_data: Compute the derivative with respect to the data too.
+        """
+        pool, row = self.schedule.root
+        # Nothing flows from a data point of probability zero; a quotient of zeros further down would poison the others.
+        values.rows[pool][row, 0] = torch.where(torch.isneginf(self.root(values)), 0.0, flow)
+        flows = Flows(values.rows, _zeros(parameters, evidence is not None) if gradient else None)
+        if evidence is not None and to_data:
+            flows.values = torch.zeros_like(evidence.values)
+        found = flows.gradient
+        smallest = least_flow(flow)
+        steps = self.steps(parameters.like, len(flow))
+        scratch = [self._scratch(steps, parameters.like, len(flow)) for _ in range(2)]
+        for ready in reversed(steps):
+            match ready.step:
+                case InputStep() as step:
+                    if evidence is not None:
+                        self._input_down(ready, step, flows, evidence, parameters)
+                case SumStep(block=block):
+                    weights, to_weights = parameters.weights[block], found and found.weights[block]
+                    self._sum_down(ready, values, values.sums[ready.number], weights, to_weights, scratch, smallest)
+                case MixStep(block=block):
+                    to_mixture = found and found.mixtures[block]
+                    self._mix_down(ready, values, parameters.mixtures[block], to_mixture, scratch[0])
+                case PassStep(pool=pool) as step:
+                    rows = rows_of(values.rows, step)
+                    incoming = torch.empty_like(rows)  # not the rows themselves: rows of the same pool are read
+                    self._collect(ready.targets, self.shapes[pool], values.rows, incoming)
+                    rows.copy_(incoming)
+        return flows
+
+    def log_prob(self, evidence: Evidence, parameters: Parameters) -> Tensor:
+        """The log-value of the root for every data point ``(batch,)``; of points with a gradient where one is needed."""
+        if isinstance(evidence, Points) and torch.is_grad_enabled():
+            if evidence.values.requires_grad or any(t.requires_grad for t in parameters.tensors):
+                return _differentiable(self, evidence, parameters)
+        parameters = parameters.detach()
+        values = [self.root(self.up(part, parameters)) for _, part in self.parts(evidence)]
+        return torch.cat(values).to(parameters.like.dtype)
+
+    def flows(self, evidence: Evidence, parameters: Parameters) -> Iterator[tuple[slice, Tensor, Flows]]:
+        """For each part of the batch its log-values and the flows with a unit flow into the root."""
+        parameters = parameters.detach()
+        for where, part in self.parts(evidence):
+            values = self.up(part, parameters, keep=True)
+            value = self.root(values)
+            ones = torch.ones(part.batch, dtype=parameters.like.dtype, device=parameters.like.device)
+            yield where, value, self.down(values, parameters, ones)
+
+    def input_flows(self, number: int, rows: Sequence[Tensor]) -> Tensor:
+        """The flows that reach the distributions of an input step, ``(inputs, states, batch)``.
+
+        Args:
+            number: Which of the input steps.
+            rows: The flows of all rows.
+        """
+        step, pool = self.inputs[number], rows[self.inputs[number].pool]
+        span = _span(step.rows)
+        if span is not None:
+            flow = pool[span[0] : span[1]]
+        elif (step.rows == step.rows[0]).all():
+            flow = pool[int(step.rows[0])].expand(len(step.rows), -1, -1)
+        else:
+            flow = pool.index_select(0, torch.as_tensor(step.rows, device=pool.device))
+        if step.axes is None:
+            return flow
+        return gather_back(flow, step.axes, self.shape(step.kinds), self.shapes[step.pool])
+
+    def block(self, step: InputStep, parameters: Parameters) -> Block:
+        """The joint distribution of correlated inputs."""
+        assert step.correlation is not None
+        params = parameters.inputs[step.params].expand(len(step.columns), -1, -1)  # all may share one distribution
+        return Block(step.family, params, parameters.correlations[step.correlation])
+
+    def statistics(self, evidence: Points, parameters: Parameters, rows: Sequence[Tensor]) -> list[Tensor]:
+        """For each input step what EM needs of the data, weighted by the flows of the rows."""
+        found = []
+        for number, step in enumerate(self.inputs):
+            columns = torch.as_tensor(step.columns, device=parameters.like.device)
+            x, missing = evidence.columns(step.family, columns)
+            flow = self.input_flows(number, rows)
+            if missing is not None:
+                flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
+            found.append(evaluation.statistics(step.family, parameters.inputs[step.params], x, flow))
+        return found
+
+    def send(
+        self,
+        targets: Iterable[Target],
+        shape: tuple[int, ...],
+        results: Tensor,
+        scales: Tensor | None,
+        values: Values,
+    ) -> None:
+        """Multiply results into the rows that use them, which means adding logarithms; and scales, if they travel."""
+        for target in targets:
+            chosen = results if target.sources is None else results[target.sources]
+            pool = values.rows[target.pool]
+            if target.axes is None:
+                if target.fresh is not None:
+                    pool.index_fill_(0, target.rows[target.fresh], 0.0)
+                pool.index_add_(0, target.rows, chosen)
+            else:
+                into = self.shapes[target.pool]
+                viewed = pool.unflatten(1, into or (1,))
+                wide = spread(chosen, target.axes, shape, into).reshape(-1, *viewed.shape[1:])
+                viewed.index_add_(0, target.rows, wide)
+            if scales is not None:
+                sent = scales if target.sources is None else scales[target.sources]
+                values.scales[target.pool].index_add_(0, target.rows, sent)
+
+    def mixed(self, ready: Ready, values: Values, scratch: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Copies of the parts of mixtures ``(fold, arity, states, batch)``, and scales ``(fold, arity, batch)``."""
+        rows, scales = values.rows[ready.step.pool], values.scales[ready.step.pool]
+        shape = (*ready.index.shape, *rows.shape[1:])
+        out = rows.new_empty(shape) if scratch is None else _shaped(scratch, *shape)
+        torch.index_select(rows, 0, ready.index.flatten(), out=out.flatten(0, 1))
+        return out, scales[ready.index]
+
+    def _input_up(self, ready: Ready, values: Values, evidence: Evidence, parameters: Parameters) -> None:
+        step, pool = ready.step, values.rows[ready.step.pool]
+        assert isinstance(step, InputStep)
+        params = parameters.inputs[step.params]
+        if step.correlation is not None:
+            pool[int(step.rows[0])] += evidence.joint(self.block(step, parameters), ready.columns)
+            return
+        if ready.stars and type(evidence) is Points and self._stars_up(ready, pool, evidence, params):
+            return
+        if step.fresh and ready.span:
+            evidence.write(step.family, params, ready.columns, pool[ready.span[0] : ready.span[1]])
+            return
+        if step.fresh:
+            pool.index_fill_(0, ready.index, 0.0)
+        states, batch = params.shape[1], pool.shape[-1]
+        for part in evaluation.pieces(len(step.rows), states * batch, _INPUT_ELEMENTS):
+            found = empty((part.stop - part.start, states, batch), pool)
+            evidence.write(step.family, evaluation.fold(params, part), ready.columns[part], found)
+            if step.axes is not None:
+                wide = spread(found, step.axes, self.shape(step.kinds), self.shapes[step.pool])
+                found = wide.reshape(len(found), *pool.shape[1:])
+            pool.index_add_(0, ready.index[part], found)
+
+    def _input_down(
+        self, ready: Ready, step: InputStep, flows: Flows, evidence: Points, parameters: Parameters
+    ) -> None:
+        assert flows.gradient is not None
+        params, total = parameters.inputs[step.params], flows.gradient.inputs[step.params]
+        if step.correlation is not None:
+            block = self.block(step, parameters)
+            flow = flows.rows[step.pool][int(step.rows[0])]
+            found, matrix, to_x = block.gradients(evidence.values[ready.columns], flow)
+            total += found.sum_to_size(params.shape)
+            flows.gradient.correlations[step.correlation].copy_(matrix)
+        elif ready.stars and (stars := self._stars(ready, evidence, params)) is not None:
+            to_x = torch.empty(len(step.rows), evidence.batch, dtype=params.dtype, device=params.device)
+            for (members, rows), star in zip(ready.stars, stars, strict=True):
+                flow = flows.rows[step.pool].index_select(0, rows)
+                found = star.gradient(flow).flatten(0, 1)
+                total.index_add_(0, members.flatten() if len(params) > 1 else torch.zeros_like(members).flatten(), found)
+                if flows.values is not None:
+                    to_x[members.flatten()] = star.value_gradient(flow).flatten(0, 1).to(to_x.dtype)
+        else:
+            x, missing = evidence.columns(step.family, ready.columns)
+            flow = self.input_flows(step.params, flows.rows)
+            if missing is not None:
+                flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
+            total += evaluation.gradient(step.family, params, x, flow)
+            if flows.values is not None:
+                to_x = evaluation.value_gradient(step.family, params, x, flow)
+        if flows.values is not None:
+            flows.values.index_add_(0, ready.columns, to_x)
+
+    def _stars(self, ready: Ready, evidence: Points, params: Tensor) -> list[evaluation.Star] | None:
+        """Inputs that share rows in natural form, or None if they do not have one."""
+        step, stars = ready.step, []
+        assert isinstance(step, InputStep)
+        x, missing = evidence.columns(step.family, ready.columns)
+        every = params.expand(len(x), -1, -1)
+        for members, _ in ready.stars:
+            whole = members.numel() == len(x)  # in order, so a view will do
+            own = [t.view(*members.shape, *t.shape[1:]) if whole else t[members] for t in (every, x)]
+            hidden = None if missing is None else missing[members]
+            star = evaluation.Star(step.family, *own, hidden)
+            if not star.usable:
+                return None
+            stars.append(star)
+        return stars
+
+    def _stars_up(self, ready: Ready, pool: Tensor, evidence: Points, params: Tensor) -> bool:
+        stars = self._stars(ready, evidence, params)
+        if stars is None:
+            return False
+        assert isinstance(ready.step, InputStep)
+        for (_, rows), star in zip(ready.stars, stars, strict=True):
+            add = pool.index_copy_ if ready.step.fresh else pool.index_add_
+            add(0, rows, star.log_prob())
+        return True
+
+    def _sum_up(self, ready: Ready, values: Values, sums: Tensor | None, weights: Tensor, scratch: Tensor) -> None:
+        step = ready.step
+        assert isinstance(step, SumStep)
+        g, o, z, r = self.dims(step)
+        fold, edges = step.stop - step.start, step.edges
+        rows, scales = rows_of(values.rows, step), rows_of(values.scales, step)
+        batch = rows.shape[-1]
+        cells = rows.view(fold * g, z, r * batch)
+        shift = scale_rows(cells, scales.unsqueeze(1) if self._simple else None)
+        logs = _shaped(scratch, fold * g, edges * o, r * batch)
+        sums = logs if sums is None else sums.view_as(logs)
+        torch.bmm(self.matrices(step, weights), cells, out=sums)
+        if native := _kernels(step, sums):
+            for target in ready.targets:
+                native.add_logs(values.rows[target.pool], target.rows, target.sources, sums, target.fresh)
+                if not self._simple:
+                    native.add_scales(values.scales[target.pool], target.rows, target.sources, scales, shift, edges)
+            return
+        torch.log(sums, out=logs)
+        results = logs.view(fold * edges, g * o * r, batch)
+        if self._simple:
+            self.send(ready.targets, self.result_shape(step), results, None, values)
+            return
+        if g == r == 1:
+            scales = scales + shift.view(fold, batch)
+        else:
+            logs += shift  # the maxima differ between the states of a row
+            scales = scales.clone()  # they may be sent to rows of the same pool
+        if edges > 1:
+            scales = scales.repeat_interleave(edges, 0)
+        self.send(ready.targets, self.result_shape(step), results, scales, values)
+
+    def _sum_down(
+        self,
+        ready: Ready,
+        values: Values,
+        sums: Tensor,
+        weights: Tensor,
+        gradient: Tensor | None,
+        scratch: Sequence[Tensor],
+        smallest: float,
+    ) -> None:
+        step = ready.step
+        assert isinstance(step, SumStep)
+        g, o, z, r = self.dims(step)
+        fold, edges = step.stop - step.start, step.edges
+        rows = rows_of(values.rows, step)
+        batch = rows.shape[-1]
+        flow = _shaped(scratch[0], fold * edges, g * o * r, batch)
+        native = _kernels(step, flow)
+        if native and len(ready.targets) == 1 and ready.targets[0].sources is None:
+            (target,) = ready.targets
+            native.collect_quotients(flow, values.rows[target.pool], target.rows, sums)
+        else:
+            self._collect(ready.targets, self.result_shape(step), values.rows, flow)
+            flow.view(-1).div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
+        contract_down(
+            self.matrices(step, weights),
+            rows.view(fold * g, z, r * batch),
+            flow.view(fold * g, edges * o, r * batch),
+            _shaped(scratch[1], fold * g, z, r * batch),
+            None if gradient is None else self.matrices(step, gradient),
+            smallest,
+        )
+
+    def _mix_up(self, ready: Ready, values: Values, weights: Tensor, scratch: Tensor) -> None:
+        step = ready.step
+        assert isinstance(step, MixStep)
+        weights = weights[step.first : step.first + len(ready.index)]
+        out, out_scales = rows_of(values.rows, step), rows_of(values.scales, step)
+        if ready.index.shape[1] <= MOST_PARTS and (native := kernels_for(out, weights)):
+            rows, scales = values.rows[step.pool], values.scales[step.pool]
+            native.mix_up(out, out_scales, rows, scales, ready.index, weights)
+            return
+        parts, scales = self.mixed(ready, values, scratch)
+        out_scales.copy_(mix_up(parts, scales, weights, out))
+
+    def _mix_down(
+        self, ready: Ready, values: Values, weights: Tensor, gradient: Tensor | None, scratch: Tensor
+    ) -> None:
+        step = ready.step
+        assert isinstance(step, MixStep)
+        parts, scales = self.mixed(ready, values, scratch)
+        own = slice(step.first, step.first + len(parts))
+        found = None if gradient is None else gradient[own]
+        flows = mix_down(parts, scales, weights[own], rows_of(values.rows, step), found)
+        values.rows[step.pool].index_copy_(0, ready.index.flatten(), flows.flatten(0, 1))
+
+    def _collect(
+        self, targets: Sequence[Target], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor
+    ) -> None:
+        """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""
+        for number, target in enumerate(targets):
+            if target.axes is None and number == 0 and target.sources is None:
+                torch.index_select(rows[target.pool], 0, target.rows, out=out)
+                continue
+            if number == 0:
+                out.zero_()
+            flows = rows[target.pool].index_select(0, target.rows)
+            if target.axes is not None:
+                flows = gather_back(flows, target.axes, shape, self.shapes[target.pool])
+            if target.sources is None:
+                out += flows
+            else:
+                out.index_add_(0, target.sources, flows)
+
+    def _pieces(self, width: int) -> Iterator[Step]:
+        """The steps, in pieces that fit into the cache where a state of a row has ``width`` bytes."""
+        most = min(CACHE_BYTES, int(_LARGEST_PART * self.elements * width))
+        for step in self.schedule.steps:
+            if width and isinstance(step, SumStep | MixStep):
+                yield from step.split(max(1, most // (self._row_elements(step) * width)))
+            else:
+                yield step
+
+    def _prepare(self, number: int, step: Step, device: torch.device) -> Ready:
+        def index(rows: Rows | Flags) -> Tensor:
+            return torch.as_tensor(rows, device=device)
+
+        match step:
+            case InputStep():
+                stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
+                return Ready(number, step, (), index(step.rows), index(step.columns), stars, _span(step.rows))
+            case MixStep():
+                return Ready(number, step, (), index(step.sources))
+        targets = tuple(
+            Target(
+                send.pool,
+                index(send.rows),
+                None if send.sources is None else index(send.sources),
+                send.axes,
+                None if send.fresh is None else index(send.fresh),
+            )
+            for send in step.sends
+        )
+        return Ready(number, step, targets)
+
+    def _sums(self, steps: Sequence[Ready], like: Tensor, batch: int) -> dict[int, Tensor]:
+        """Room for the results of every sum step, all of it in one piece."""
+        sizes = {r.number: self._results(r.step) * batch for r in steps if isinstance(r.step, SumStep)}
+        parts = empty((sum(sizes.values()),), like).split(list(sizes.values()))
+        return dict(zip(sizes, parts, strict=True))
+
+    def _scratch(self, steps: Sequence[Ready], like: Tensor, batch: int) -> Tensor:
+        """Room for the rows or the results of the largest step."""
+        sizes = [
+            (r.step.stop - r.step.start) * self._row_elements(r.step)
+            for r in steps
+            if isinstance(r.step, SumStep | MixStep)
+        ]
+        return empty((max([1, *sizes]) * batch,), like)
+
+    def _row_elements(self, step: SumStep | MixStep) -> int:
+        """What one row of a step works on, for one data point."""
+        row = math.prod(self.shapes[step.pool])
+        if isinstance(step, MixStep):
+            return row * int(step.sources.shape[1])
+        return max(row, self._results(step) // (step.stop - step.start))
+
+    def _results(self, step: SumStep) -> int:
+        return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
+
+
+def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
+    """The rows of a step, a view."""
+    return pools[step.pool].narrow(0, step.start, step.stop - step.start)
+
+
+def _differentiable(compiled: CompiledCircuit, points: Points, parameters: Parameters) -> Tensor:
+    """The log-likelihood as one operation of autograd, which never sees the levels in between."""
+    try:
+        return _LogProb.apply(compiled, points.missing, parameters.counts, points.values, *parameters.tensors)  # type: ignore[no-any-return, no-untyped-call]
+    except RuntimeError as error:
+        if "functorch" not in str(error):
+            raise
+        raise NotImplementedError(
+            "the log-likelihood of a circuit cannot be transformed by torch.func (grad, vmap, jacrev); use "
+            "torch.autograd.grad, and give all rows at once instead of vmap."
+        ) from error
+
+
+class _LogProb(torch.autograd.Function):
+    """``up`` forward, ``down`` backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, compiled: CompiledCircuit, missing: Tensor | None, counts: Sequence[int], *tensors: Tensor
+    ) -> Tensor:
+        ctx.compiled, ctx.missing, ctx.counts = compiled, missing, counts
+        ctx.save_for_backward(*tensors)
+        parameters = Parameters.of(tensors[1:], counts)
+        parts = list(compiled.parts(Points(tensors[0], missing)))
+        found, ctx.values = [], None
+        for _, part in parts:
+            # The values of all parts together would not fit; each is computed again on the way back.
+            values = compiled.up(part, parameters, keep=len(parts) == 1)
+            ctx.values = values if len(parts) == 1 else None
+            found.append(compiled.root(values))
+        return torch.cat(found).to(parameters.like.dtype)
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, *flow: Tensor) -> tuple[Tensor | None, ...]:
+        compiled, (x, *tensors) = ctx.compiled, ctx.saved_tensors
+        parameters = Parameters.of(tensors, ctx.counts)
+        values, ctx.values = ctx.values, None
+        to_data = ctx.needs_input_grad[3]
+        to_x: list[Tensor] = []
+        totals: list[Tensor] = []
+        for where, part in compiled.parts(Points(x, ctx.missing)):
+            # A second call of backward finds the values used up.
+            values = values or compiled.up(part, parameters, keep=True)
+            flows = compiled.down(values, parameters, flow[0][where].contiguous(), True, part, to_data)
+            values = None
+            found = flows.gradient.tensors
+            totals = [a.add_(b) for a, b in zip(totals, found, strict=True)] if totals else list(found)
+            to_x.append(flows.values)
+        return (None, None, None, torch.cat(to_x, 1) if to_data else None, *totals)
+
+
+def _zeros(parameters: Parameters, inputs: bool) -> Parameters:
+    """Room for a gradient; every sum weight is written, the rest is added up from zero."""
+    weights = tuple(empty(w.shape, w) for w in parameters.weights)
+    others = (parameters.mixtures, *((parameters.inputs, parameters.correlations) if inputs else ((), ())))
+    return Parameters(weights, *(tuple(torch.zeros_like(t) for t in part) for part in others))
+
+
+def _kernels(step: SumStep, sums: Tensor) -> Kernels | None:
+    """Compiled loops, for a step whose results go to rows of the same shape, scaled as a whole."""
+    whole = not (step.shared or step.passed) and all(send.axes is None for send in step.sends)
+    return kernels_for(sums) if whole else None
+
+
+def _shaped(buffer: Tensor, *shape: int) -> Tensor:
+    return buffer.narrow(0, 0, math.prod(shape)).view(shape)
+
+
+def _span(rows: Rows) -> tuple[int, int] | None:
+    """Start and stop when the rows are consecutive."""
+    consecutive = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    return (int(rows[0]), int(rows[-1]) + 1) if consecutive else None
+
+
+def _stars(step: InputStep) -> Iterator[tuple[Rows, Rows]]:
+    """Inputs by the number of those at the same row: which ones ``(rows, inputs)``, and the rows."""
+    rows, counts = np.unique(step.rows, return_counts=True)
+    if step.axes is not None or step.correlation is not None or counts.max() < evaluation.FEWEST:
+        return
+    order = np.argsort(step.rows, kind="stable")
+    first = np.cumsum(counts) - counts
+    for count in np.unique(counts):
+        own = counts == count
+        yield order[first[own][:, None] + np.arange(count)], rows[own]

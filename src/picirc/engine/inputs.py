@@ -1,0 +1,185 @@
+"""The values of input distributions for a batch, their derivatives, and their statistics for EM.
+
+Shapes: parameters are ``(fold or 1, states, P)``, one distribution for each of ``fold`` variables or one for all;
+values ``x`` are ``(fold, batch)``, log-probabilities and flows ``(fold, states, batch)``. What is missing has some
+harmless value in ``x`` and is marked in ``missing``.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from picirc.inputs import Family
+from picirc.inputs.finite import count_values
+from picirc.memory import has_values
+from picirc.native import kernels_for
+
+# Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
+_CHUNK_ELEMENTS = 2**19
+
+
+def write_log_prob(family: Family, params: Tensor, x: Tensor, missing: Tensor | None, out: Tensor) -> None:
+    """Put the log-probabilities of values into ``out``, ``(fold, states, batch)``; missing is log 1.
+
+    Parameters may also be ``(fold, states, batch, P)``, if each data point has its own.
+    """
+    table = family.table(params) if params.ndim == 3 else None
+    if params.ndim == 4:  # parameters of each data point, as if it were a variable of its own
+        alone = params.transpose(1, 2).expand(-1, x.shape[1], -1, -1).flatten(0, 1)  # (fold * batch, states, P)
+        out.copy_(family.log_prob(alone, x.reshape(-1, 1)).view(*x.shape, -1).mT)
+    elif table is not None:
+        look_up(table, x, out)
+    else:
+        for part in chunks(out):
+            out[part] = family.log_prob(fold(params, part), x[part])
+    if missing is not None:
+        out.masked_fill_(missing.unsqueeze(1), 0.0)
+
+
+def gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
+    """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are zero where a value is missing."""
+    with torch.enable_grad():
+        leaf = params.detach().requires_grad_()
+        table = family.table(leaf)
+    if table is not None:
+        counts = count_values(flows, x.long(), table.shape[-1], shared=len(params) == 1)
+        return counts if table is leaf else torch.autograd.grad(table, leaf, counts)[0]
+    total = torch.zeros_like(params)
+    for part in chunks(flows):
+        with torch.enable_grad():
+            leaf = fold(params, part).detach().requires_grad_()
+            values = family.log_prob(leaf, x[part])
+        if values.requires_grad:  # a density may ignore its parameters
+            (found,) = torch.autograd.grad(values, leaf, flows[part])
+            fold(total, part).add_(found)
+    return total
+
+
+def value_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
+    """``Σ flow · d log p / dx`` over the states, ``(fold, batch)``; zero for discrete families."""
+    found = torch.zeros_like(x)
+    for part in [] if family.discrete else chunks(flows):
+        with torch.enable_grad():
+            leaf = x[part].detach().requires_grad_()
+            values = family.log_prob(fold(params, part).detach(), leaf)
+        if values.requires_grad:
+            (found[part],) = torch.autograd.grad(values, leaf, flows[part])
+    return found
+
+
+def statistics(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
+    """The sufficient statistics for EM, weighted by their flows, which are zero where a value is missing."""
+    if family.table(params[:1, :1]) is not None:
+        return family.expected_statistics(params, x, flows)
+    parts = [family.expected_statistics(fold(params, part), x[part], flows[part]) for part in chunks(flows)]
+    return torch.stack(parts).sum(0) if len(params) == 1 else torch.cat(parts)
+
+
+def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
+    """``out[f, s, b] = table[f, s, x[f, b]]``; tables are ``(fold or 1, states, values)``."""
+    codes = x.long()
+    native = kernels_for(table, out)
+    # A compiled loop would read beyond the table, where PyTorch raises an error.
+    if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
+        native.look_up(table, codes.int(), out)
+        return
+    chosen = codes.unsqueeze(1).expand(-1, table.shape[1], -1)
+    torch.gather(table.expand(len(x), -1, -1), 2, chosen, out=out)
+
+
+def chunks(values: Tensor, most: int = _CHUNK_ELEMENTS) -> list[slice]:
+    """Slices of the first axis that hold a moderate number of elements each."""
+    return pieces(len(values), values[:1].numel(), most)
+
+
+def pieces(count: int, each: int, most: int) -> list[slice]:
+    """Slices of an axis whose entries have ``each`` elements, with ``most`` elements in a slice, or with one entry."""
+    size = max(1, most // max(1, each))
+    return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def fold(params: Tensor, part: slice) -> Tensor:
+    """The parameters of some variables; shared ones serve all."""
+    return params if params.shape[0] == 1 else params[part]
+
+
+FEWEST = 8  # inputs of one row that are worth a matrix product
+
+
+class Star:
+    """Many independent inputs of one exponential family at each of some rows, as one matrix product a row.
+
+    In natural form the sum over the inputs d of a row is ``Σ_d T(x_d)·η_d[s] − A_d[s] + h(x_d)``; what is missing has
+    zeros in place of its terms.
+
+    Args:
+        family: The family.
+        params: ``(rows, inputs, states, P)``.
+        x: ``(rows, inputs, batch)``.
+        missing: The same shape, or None when nothing is missing.
+    """
+
+    def __init__(self, family: Family, params: Tensor, x: Tensor, missing: Tensor | None) -> None:
+        self._leaf = params.detach().requires_grad_()
+        with torch.enable_grad():
+            self._natural = family.natural(self._leaf)
+        self._x, self._missing = x, missing
+
+    @property
+    def usable(self) -> bool:
+        """Whether there is a natural form, with finite numbers only."""
+        found = self._natural
+        return found is not None and has_values(found.base) and bool(found.base.isfinite().all() & found.eta.isfinite().all())
+
+    def log_prob(self) -> Tensor:
+        """The sums of all inputs of a row, ``(rows, states, batch)``."""
+        assert self._natural is not None
+        statistics, measure = self._statistics()
+        base = self._natural.base.detach()  # (rows, inputs, states)
+        found = self._matrix() @ statistics.flatten(1, 2)
+        seen = self._seen(found.dtype)
+        found -= base.sum(1).unsqueeze(2) if seen is None else base.mT @ seen
+        found += measure.sum(1, keepdim=True)
+        return found.to(self._leaf.dtype)
+
+    def gradient(self, flows: Tensor) -> Tensor:
+        """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are ``(rows, states, batch)``."""
+        assert self._natural is not None
+        eta, base = self._natural.eta, self._natural.base
+        rows, inputs, states, size = eta.shape
+        flow, (statistics, _) = flows.to(eta.dtype), self._statistics()
+        found = (flow @ statistics.flatten(1, 2).mT).view(rows, states, inputs, size).transpose(1, 2)
+        seen = self._seen(eta.dtype)
+        total = flow.sum(2).unsqueeze(1).expand_as(base) if seen is None else seen @ flow.mT
+        (result,) = torch.autograd.grad((eta, base), self._leaf, (found, -total))
+        return result
+
+    def value_gradient(self, flows: Tensor) -> Tensor:
+        """``Σ flow · d log p / dx`` over the states, ``(rows, inputs, batch)``."""
+        assert self._natural is not None
+        with torch.enable_grad():
+            leaf = self._x.detach().requires_grad_()
+            statistics, measure = self._natural.statistics(leaf)
+        flow = flows.to(statistics.dtype)
+        arriving = (self._matrix().mT @ flow).view_as(statistics)
+        total = flow.sum(1, keepdim=True).expand_as(measure)
+        (found,) = torch.autograd.grad((statistics, measure), leaf, (arriving, total))
+        return found if self._missing is None else found.masked_fill(self._missing, 0.0)
+
+    def _matrix(self) -> Tensor:
+        """``η`` as matrices ``(rows, states, inputs * size)``."""
+        assert self._natural is not None
+        return self._natural.eta.detach().transpose(1, 2).flatten(2)
+
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        """``T`` and ``h``, ``(rows, inputs, size, batch)`` and ``(rows, inputs, batch)``, zero where x is missing."""
+        assert self._natural is not None
+        statistics, measure = self._natural.statistics(self._x)
+        if self._missing is not None:
+            statistics = statistics.masked_fill(self._missing.unsqueeze(2), 0.0)
+            measure = measure.masked_fill(self._missing, 0.0)
+        return statistics, measure
+
+    def _seen(self, dtype: torch.dtype) -> Tensor | None:
+        return None if self._missing is None else (~self._missing).to(dtype)
