@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from picirc.compile.adaptive import Adaptive, adaptive_log_prob
 from picirc.compile.integrate import LARGEST, Domain, integrate_nested, integrate_static
 from picirc.errors import ArgumentError
 from picirc.exact import ExactGaussian, integrate_exactly
+from picirc.functions.density import modules_of
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_legendre
 from picirc.structure.bayesnet import BayesNet
 from picirc.structure.trees import LatentTree
 from picirc.symbolic import build
 from picirc.symbolic.circuit import SymbolicCircuit
+from picirc.symbolic.units import Input, Integral
 
 _FIRST_POINTS, _MOST_POINTS = 8, 4096
 
@@ -81,21 +83,50 @@ class Circuit(SymbolicCircuit):
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule, "or give tol and on")
         return self._integrate(rule, nested, domain, sigmas, like, limit)
 
-    def log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Adaptive:
+    def log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Tensor:
+        """``log p(x)`` of every row by adaptive quadrature: the values of ``adaptive_log_prob``."""
+        return self.adaptive_log_prob(x, tol, domain=domain).value
+
+    def adaptive_log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Adaptive:
         """Adaptive quadrature: refine the grids for each data point until its error is below ``tol``.
 
         There is no circuit behind this: the points depend on the data point, so nothing can be re-used between data
         points, and no other query is possible. Use it as a reference, or for a few points that matter.
 
         Args:
-            x: ``(batch, variables)``; NaN is missing.
+            x: ``(..., variables)``; NaN is missing.
             tol: The wanted absolute error of the log-likelihood.
             domain: Where the latents are integrated, as in ``integrate``.
 
         Returns:
-            ``value`` and estimated ``error`` of each data point; an error above ``tol`` means that it was not reached.
+            ``value`` and estimated ``error`` of each data point, ``(...)`` each; an error above ``tol`` means that it was
+            not reached.
         """
         return adaptive_log_prob(self, x, tol, domain)
+
+    @property
+    def functions(self) -> nn.ModuleList:
+        """The functions of the units that have parameters to learn, each once.
+
+        A unit's function has parameters when it is a module, or a ``pc.Density`` or ``pc.Conditional`` that a module
+        computes. ``integrate`` evaluates them with a gradient, so that
+        ``circuit.integrate(rule).log_prob(x).sum().backward()`` reaches ``circuit.functions.parameters()``.
+
+        Example:
+            >>> import picirc as pc
+            >>> link = nn.Sequential(nn.Unflatten(-1, (-1, 1)), nn.Linear(1, 1, dtype=torch.float64))
+            >>> x = pc.Input("x", pc.Conditional(pc.Bernoulli(), link, ["z"]))
+            >>> circuit = pc.Circuit(pc.Integral("z", x, pc.LinearGaussian()))
+            >>> circuit.integrate(pc.midpoint(20)).log_prob(torch.tensor([[1.0]])).sum().backward()
+            >>> [bool(p.grad.isfinite().all()) for p in circuit.functions.parameters()]
+            [True, True]
+        """
+        found: dict[nn.Module, None] = {}
+        for unit in self.units:
+            carried = [unit] if isinstance(unit, Input) else unit.factors if isinstance(unit, Integral) else ()
+            for carrier in carried:
+                found |= dict.fromkeys(modules_of(carrier.function))
+        return nn.ModuleList(found)
 
     def _integrate(
         self,

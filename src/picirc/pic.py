@@ -70,9 +70,7 @@ class HCLT(nn.Module):
 
         self.weights = nn.ParameterList(table(*shape) for shape in self.plan.weight_shapes(states))
         self.mixtures = nn.ParameterList(table(*shape) for shape in self.plan.mixture_shapes(states))
-        self.inputs = nn.ParameterList(
-            table(len(group.rows), states, group.family.size) for group in self.plan.inputs
-        )
+        self.inputs = nn.ParameterList(table(len(group.rows), states, group.family.size) for group in self.plan.inputs)
 
     def parameters_of_circuit(self) -> Parameters:
         """The numbers of the circuit: normalised weights and valid input parameters."""
@@ -167,9 +165,7 @@ class PIC(nn.Module):
         self.inputs = nn.ModuleList(
             Bank(len(g.rows), 1, g.family.size, width, input_sharing, *options) for g in self.plan.inputs
         )
-        self.mixtures = nn.ParameterList(
-            torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1)
-        )
+        self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
         self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
         self.correlations = nn.ParameterList(torch.zeros(size * (size - 1) // 2) for size in self.blocks)
 

@@ -20,7 +20,7 @@ NARROW = {name: case for name, case in CASES.items() if not name.startswith("lg_
 @pytest.mark.parametrize("tol", [1e-3, 1e-8])
 def test_values_and_errors(case: Case, tol: float):
     x = case.data()[::3]
-    result = case.circuit.log_prob(x, tol, domain=case.domain or "marginal")
+    result = case.circuit.adaptive_log_prob(x, tol, domain=case.domain or "marginal")
     true = np.abs(result.value.numpy() - case.truth(x))
     assert result.error.shape == result.value.shape == (len(x),)
     assert float(result.error.max()) <= tol
@@ -31,7 +31,7 @@ def test_values_and_errors(case: Case, tol: float):
 def test_functions_of_three_latents():
     case = CASES["lg_dag"]
     x = case.data()[[0, -2]]
-    result = case.circuit.log_prob(x, tol=1e-4)
+    result = case.circuit.adaptive_log_prob(x, tol=1e-4)
     assert float(result.error.max()) <= 1e-4
     np.testing.assert_allclose(result.value, case.truth(x), atol=1e-7)
 
@@ -40,7 +40,7 @@ def test_what_does_not_fit_is_not_claimed():
     """A function of four latents cannot be refined even once; the error says that it was not reached."""
     case = CASES["lg_dag_parents_first"]
     x = case.data()[[0]]
-    result = case.circuit.log_prob(x, tol=1e-8)
+    result = case.circuit.adaptive_log_prob(x, tol=1e-8)
     assert float(result.error) > 1e-8
     np.testing.assert_allclose(result.value, case.truth(x), atol=1e-2)
 
@@ -55,7 +55,7 @@ def test_narrow_likelihoods(tol):
     x = torch.tensor([[0.3, 0.5], [2.0, 5.0], [math.nan, -3.0], [-4.0, math.nan]], dtype=torch.float64)
     expected = circuit.exact().log_prob(x)
     assert float((circuit.integrate(pc.gauss_legendre(50)).log_prob(x) - expected).abs().max()) > 100
-    result = circuit.log_prob(x, tol)
+    result = circuit.adaptive_log_prob(x, tol)
     assert float(result.error.max()) <= tol
     assert float((result.value - expected).abs().max()) <= tol
 
@@ -68,7 +68,7 @@ def test_a_likelihood_with_edges():
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": box}))
     x = torch.tensor([[0.2], [-1.7]], dtype=torch.float64)
     expected = np.log((norm.cdf(x + 0.3) - norm.cdf(x - 0.3)) / 0.6)[:, 0]
-    result = circuit.log_prob(x, tol=1e-6)
+    result = circuit.adaptive_log_prob(x, tol=1e-6)
     np.testing.assert_allclose(result.value, expected, atol=1e-5)
     assert np.all(np.abs(result.value.numpy() - expected) <= 10 * result.error.numpy() + 1e-12)
 
@@ -80,14 +80,14 @@ def test_a_support_that_the_first_points_miss():
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": box}))
     x = torch.tensor([[0.3]], dtype=torch.float64)
     expected = np.log((norm.cdf(0.305) - norm.cdf(0.295)) * 100)
-    result = circuit.log_prob(x, tol=1e-4)
+    result = circuit.adaptive_log_prob(x, tol=1e-4)
     assert float(result.value) == pytest.approx(expected, abs=1e-4)
 
 
 def test_missing_values_and_nothing_at_all():
     circuit = CASES["paper_ltm"].circuit
     x = torch.full((1, 4), math.nan)
-    result = circuit.log_prob(x, tol=1e-9)
+    result = circuit.adaptive_log_prob(x, tol=1e-9)
     assert abs(float(result.value)) < 1e-9
 
 
@@ -102,7 +102,7 @@ def test_a_domain_can_be_given():
     x = torch.tensor([[0.4, -0.2]])
     with pytest.raises(ArgumentError, match=r"an interval for the latent 'z1'.*domain=\{'z1': \(low, high\)\}"):
         circuit.log_prob(x)
-    result = circuit.log_prob(x, domain={"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)})
+    result = circuit.adaptive_log_prob(x, domain={"z1": (-7.0, 7.0), "z2": (-7.0, 7.0)})
     np.testing.assert_allclose(result.value, CASES["tucker"].truth(x.double()), atol=1e-6)
 
 
@@ -123,5 +123,5 @@ def test_an_unusual_data_point_widens_the_domain():
     net.observed("x", pc.LinearGaussian({"z": 1.0}, std=0.3))
     circuit = pc.from_bayesnet(net)
     x = torch.tensor([[12.0], [-20.0], [0.1]], dtype=torch.float64)
-    found = circuit.log_prob(x, tol=1e-6)
+    found = circuit.adaptive_log_prob(x, tol=1e-6)
     assert (found.value - circuit.exact().log_prob(x)).abs().max() < 1e-6

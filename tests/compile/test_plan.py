@@ -11,8 +11,8 @@ import picirc as pc
 from cases import CASES, LG, Case
 from picirc.compile.integrate import family_of
 from picirc.compile.plan import make_plan
-from picirc.errors import StructureError
 from picirc.engine.schedule import SumStep
+from picirc.errors import StructureError
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 import picirc as pc
 from cases import CASES, LG, Case, network
 from oracles import nested_log_prob, posterior, static_log_prob
-from picirc.engine.evidence import Evidence
 from picirc.engine.compiled import CompiledCircuit, Parameters
+from picirc.engine.evidence import Evidence
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5}

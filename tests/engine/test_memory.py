@@ -7,7 +7,6 @@ import threading
 
 import pytest
 import torch
-from table_circuits import TABLES, Table, each_table, evidences, holes, near
 from torch.testing import assert_close
 
 import picirc as pc
@@ -15,6 +14,7 @@ from cases import CASES
 from picirc import memory
 from picirc.engine import compiled
 from picirc.memory import Blocks
+from table_circuits import TABLES, Table, each_table, evidences, holes, near
 
 LIKE = torch.empty(0)
 LARGE = 2**15  # elements that are worth keeping

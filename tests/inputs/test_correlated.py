@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from table_circuits import holes, near
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
@@ -20,6 +19,7 @@ import picirc as pc
 from block_circuits import BLOCKS, KIND, NORMAL, TREE, Mixture, enumerate_states, make_pic, make_qpc, patterns
 from picirc.inputs.correlated import Block, correlation
 from picirc.qpc import sampling
+from table_circuits import holes, near
 
 SHARING = ("none", "composite", "full")
 TINY = 1e-4  # a p-value below this is a failure

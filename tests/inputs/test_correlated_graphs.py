@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from table_circuits import Named, Unfolded, _ordered, _product, holes, near
 from torch import Tensor
 from torch.autograd import gradcheck
 from torch.testing import assert_close
@@ -17,6 +16,7 @@ from torch.testing import assert_close
 import picirc as pc
 from block_circuits import make_pic
 from picirc.inputs.correlated import Block
+from table_circuits import Named, Unfolded, _ordered, _product, holes, near
 
 TINY = 1e-4  # a p-value below this is a failure
 REACH = 14.0

@@ -11,10 +11,10 @@ from numpy.testing import assert_array_equal
 
 import picirc as pc
 from cases import CASES, Case
-from picirc.native import Kernels, kernels
 from picirc.engine import compiled
 from picirc.engine.schedule import InputStep, MixStep
 from picirc.inputs import finite, numerics
+from picirc.native import Kernels, kernels
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
-from table_circuits import TABLES, each_table, near
-from torch.distributions import Distribution, constraints
+from torch.distributions import Distribution
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
+from table_circuits import TABLES, each_table, near
 
 QPC = TABLES["tree"].qpc()
 
@@ -27,8 +27,14 @@ def test_it_is_a_distribution():
 
 
 def test_the_support():
-    assert QPC.support is constraints.real_vector
-    assert QPC.support.check(QPC.sample(3)).all()
+    x = QPC.sample((2, 3))
+    assert torch.equal(QPC.support.check(x), torch.ones(2, 3, dtype=torch.bool))
+    x[0, 1, 0], x[1, 2, 1] = math.nan, 0.5
+    expected = torch.ones(2, 3, dtype=torch.bool)
+    expected[1, 2] = False  # NaN is missing, a fraction is not a category
+    assert torch.equal(QPC.support.check(x), expected)
+    assert QPC.support.is_discrete
+    assert QPC.support.event_dim == 1
 
 
 def test_samples_and_likelihoods_fit_together():

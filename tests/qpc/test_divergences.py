@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from table_circuits import TABLES, Table, line, near
 from torch.distributions import MultivariateNormal
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES, LG, network
 from picirc.inputs import Gaussian, Laplace, Poisson, StudentT
+from table_circuits import TABLES, Table, line, near
 
 STRUCTURED = (
     "tree",

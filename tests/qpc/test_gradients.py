@@ -6,6 +6,12 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+from torch.testing import assert_close
+
+import picirc as pc
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
 from table_circuits import (
     COLUMNS,
     TABLES,
@@ -17,12 +23,6 @@ from table_circuits import (
     near,
     with_parameters,
 )
-from torch import Tensor
-from torch.autograd import gradcheck
-from torch.testing import assert_close
-
-import picirc as pc
-from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
 
 FAMILIES = [Bernoulli(), Binomial(3), Categorical(3), Gaussian(), Laplace(), StudentT(), Poisson()]
 
@@ -188,12 +188,12 @@ def test_changed_parameters_are_noticed():
 
 def test_columns_in_parts_of_the_input_layer(monkeypatch):
     """Input values are computed a few variables at a time."""
-    from picirc.qpc import evidence
+    from picirc.engine import inputs as evaluation
 
     table = Table(pc.random_tree(7, 0), Gaussian(), 3)
     qpc, x = free(table.qpc()), torch.randn(4, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     expected = gradients(qpc, qpc.log_prob(x).sum())
-    monkeypatch.setattr(evidence, "_CHUNK_ELEMENTS", 20)
+    monkeypatch.setattr(evaluation, "_CHUNK_ELEMENTS", 20)
     for a, b in zip(gradients(qpc, qpc.log_prob(x).sum()), expected, strict=True):
         assert_close(a, b, **near())
 

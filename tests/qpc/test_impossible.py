@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from table_circuits import TABLES, Table, near, with_parameters
 from torch import Tensor
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import LG
+from table_circuits import TABLES, Table, near, with_parameters
 
 GRAPH = pc.RegionGraph(
     scopes=((0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)),

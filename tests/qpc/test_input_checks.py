@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
-from table_circuits import COLUMNS, TABLES, columns_data
 
 import picirc as pc
+from table_circuits import COLUMNS, TABLES, columns_data
 
 QPC = TABLES["chain_mixed"].qpc()  # Bernoulli, Categorical(3), Binomial(3), Categorical(2)
 X = torch.zeros(3, 4)
@@ -44,10 +44,7 @@ each_given = pytest.mark.parametrize("query", GIVEN.values(), ids=GIVEN.keys())
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (X[:, :3], r"x: expected a tensor \(batch, 4\), one column per variable, got shape \(3, 3\)\.$"),
-        (X[0], r"x: expected a tensor \(batch, 4\).*, got shape \(4,\); a single data point is x\[None\]\.$"),
-        (X[None], r"x: expected a tensor \(batch, 4\).*, got shape \(1, 3, 4\)\.$"),
-        (X[:0], r"x: expected at least one data point, got an empty batch\.$"),
+        (X[:, :3], r"x: expected a tensor \((batch|...), 4\), one column per variable, got shape \(3, 3\)\.$"),
         (X + 1j, r"x: expected real numbers, got torch\.complex64\.$"),
         ("zeros", r"x: expected a tensor, or an array of numbers, got str\.$"),
         (None, r"x: expected a tensor, or an array of numbers, got NoneType\.$"),
@@ -57,6 +54,19 @@ each_given = pytest.mark.parametrize("query", GIVEN.values(), ids=GIVEN.keys())
 def test_shapes_and_types(query, x, message):
     with pytest.raises(pc.ArgumentError, match=message):
         query(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (X[0], r"x: expected a tensor \(batch, 4\).*, got shape \(4,\); a single data point is x\[None\]\.$"),
+        (X[None], r"x: expected a tensor \(batch, 4\).*, got shape \(1, 3, 4\)\.$"),
+        (X[:0], r"x: expected at least one data point, got an empty batch\.$"),
+    ],
+)
+def test_posteriors_are_those_of_rows(x, message):
+    with pytest.raises(pc.ArgumentError, match=message):
+        QPC.latents(x)
 
 
 @each_given
@@ -155,15 +165,19 @@ def test_evidence_in_another_precision_is_no_contradiction():
 
 
 def test_data_with_a_gradient():
-    """There is none to give; and what autograd would record of the buffers may not stay in them."""
+    """Only the log-likelihood has one; and what autograd would record of the buffers may not stay in them."""
     qpc, x = COLUMNS["tree_of_columns"].qpc(), columns_data(3)
     expected = qpc.log_prob(x)
     message = r"x: expected data that need no gradient, got a tensor that requires one; .* use x\.detach\(\)\.$"
-    for query in (qpc.log_prob, qpc.cdf, qpc.latents):
+    for query in (qpc.cdf, qpc.latents):
         with pytest.raises(pc.ArgumentError, match=message):
             query(x.clone().requires_grad_())
     with pytest.raises(pc.ArgumentError, match="given: expected data that need no gradient"):
         qpc.mean(x.clone().requires_grad_())
+    with pytest.raises(
+        pc.ArgumentError, match=r"x: expected data that need no gradient, .* the variables are discrete"
+    ):
+        QPC.log_prob(X.clone().requires_grad_())
     with torch.no_grad():
         torch.testing.assert_close(qpc.log_prob(x.clone().requires_grad_()), expected)
     torch.testing.assert_close(qpc.log_prob(x), expected)

@@ -10,6 +10,11 @@ import pytest
 import torch
 from normals import each_net, given
 from scipy import stats
+from torch.testing import assert_close
+
+import picirc as pc
+from cases import CASES
+from oracles import observed_normal
 from table_circuits import (
     COLUMNS,
     TABLES,
@@ -21,11 +26,6 @@ from table_circuits import (
     evidences,
     near,
 )
-from torch.testing import assert_close
-
-import picirc as pc
-from cases import CASES
-from oracles import observed_normal
 
 
 def inside(joint: Joint, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
@@ -165,7 +165,7 @@ def test_wrong_bounds_are_refused():
         qpc.log_interval(zeros, ones * math.nan)
     with pytest.raises(pc.ArgumentError, match=r"low: expected as many rows as high \(1\), got 2 rows"):
         qpc.log_interval(zeros, ones[:1])
-    with pytest.raises(pc.ArgumentError, match=r"high: expected a tensor \(batch, 5\).*got shape \(2, 4\)"):
+    with pytest.raises(pc.ArgumentError, match=r"high: expected a tensor \(..., 5\).*got shape \(2, 4\)"):
         qpc.log_interval(zeros, ones[:, :4])
     with pytest.raises(pc.ArgumentError, match=r"x: expected a tensor \(batch, 5\).*got shape \(5,\); a single data"):
         qpc.cdf(zeros[0])

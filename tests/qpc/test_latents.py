@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from normals import each_net, given
-from table_circuits import TABLES, Unfolded, each_table, evidences, near
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
 from oracles import joint_normal
+from table_circuits import TABLES, Unfolded, each_table, evidences, near
 
 
 def close(found: torch.Tensor, expected: torch.Tensor, tol: float = 1e-6) -> None:

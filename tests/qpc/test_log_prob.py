@@ -7,6 +7,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.testing import assert_close
+
+import picirc as pc
+from cases import CASES, LINEAR_GAUSSIAN_NETS
 from table_circuits import (
     TABLES,
     Joint,
@@ -21,10 +25,6 @@ from table_circuits import (
     near,
     with_parameters,
 )
-from torch.testing import assert_close
-
-import picirc as pc
-from cases import CASES, LINEAR_GAUSSIAN_NETS
 
 
 def log_prob_of(joint: Joint, rows: torch.Tensor) -> torch.Tensor:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from table_circuits import Table, holes
 from torch.testing import assert_close
 
 import picirc as pc
+from table_circuits import Table, holes
 
 LONG = {
     "chain": Table(pc.chain(2000), pc.Categorical(4), 4),

@@ -7,6 +7,12 @@ import math
 import pytest
 import torch
 from normals import each_net, given
+from torch.distributions import Normal
+from torch.testing import assert_close
+
+import picirc as pc
+from cases import ANGLE, CASES, REAL
+from oracles import observed_normal
 from table_circuits import (
     COLUMNS,
     TABLES,
@@ -20,12 +26,6 @@ from table_circuits import (
     near,
     with_parameters,
 )
-from torch.distributions import Normal
-from torch.testing import assert_close
-
-import picirc as pc
-from cases import ANGLE, CASES, REAL
-from oracles import observed_normal
 
 
 @each_table

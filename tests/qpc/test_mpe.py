@@ -6,12 +6,12 @@ import math
 
 import pytest
 import torch
-from table_circuits import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
 from torch import Tensor
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES
+from table_circuits import COLUMNS, TABLES, Unfolded, columns_data, each_of_columns, each_table, evidences, holes, near
 
 
 def greedy(circuit: Unfolded, evidence: Tensor) -> Tensor:

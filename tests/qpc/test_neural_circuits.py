@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from table_circuits import Joint, holes, near
 from torch.testing import assert_close
 
 import picirc as pc
 from oracles import enumerate_values
+from table_circuits import Joint, holes, near
 
 STRUCTURES = {
     "tree": (pc.random_tree(4, 0), "cp"),

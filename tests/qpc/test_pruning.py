@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from table_circuits import TABLES, Table, evidences, holes, near
 from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES, LG
+from table_circuits import TABLES, Table, evidences, holes, near
 
 CP = [name for name, table in TABLES.items() if table.product == "cp"]
 each_cp = pytest.mark.parametrize("name", CP)

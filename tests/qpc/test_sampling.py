@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 from scipy import stats
-from table_circuits import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
 
 import picirc as pc
 from cases import CASES
 from picirc.qpc import sampling
+from table_circuits import COLUMNS, TABLES, Table, columns_data, conditions, each_table, evidences, with_parameters
 
 TINY = 1e-4  # a p-value below this is a failure
 

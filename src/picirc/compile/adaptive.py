@@ -23,6 +23,7 @@ from picirc.compile.integrate import Domain, assemble, make_axes, place, rules_o
 from picirc.errors import ArgumentError
 from picirc.functions import LinearGaussian
 from picirc.qpc.distribution import QPC
+from picirc.qpc.validation import as_batch
 from picirc.quadrature import Grid, gauss_legendre
 from picirc.symbolic.circuit import SymbolicCircuit
 
@@ -35,7 +36,7 @@ _MOST_STATES = 2**22  # of the widest function
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Values of the log-likelihood and estimates of their absolute errors, ``(batch,)`` each."""
+    """Values of the log-likelihood and estimates of their absolute errors, ``(...)`` each."""
 
     value: Tensor
     error: Tensor
@@ -45,13 +46,14 @@ def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float, domain: D
     """Integrate separately for every data point, to an absolute error of ``tol``."""
     if not tol > 0:
         raise ArgumentError("tol", "a positive number", tol)
-    x = torch.as_tensor(x, dtype=torch.float64)
+    x, shape = as_batch(x, "x", len(circuit.variables))
+    x = x.to(torch.float64)
     start = _first_panels(circuit, domain)
-    _quadrature(circuit, start)._points(x)  # checks the data before the long work
+    _quadrature(circuit, start)._points(x, shape=shape)  # checks the data before the long work
     endless = _endless(circuit, domain)
     results = [_one(circuit, row.unsqueeze(0), tol, start, endless) for row in x]
-    values, errors = zip(*results, strict=True)
-    return Adaptive(torch.tensor(values, dtype=torch.float64), torch.tensor(errors, dtype=torch.float64))
+    found = torch.tensor(results, dtype=torch.float64).view(*shape, 2)
+    return Adaptive(*found.unbind(-1))
 
 
 def _one(

@@ -26,6 +26,7 @@ from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.contraction import flushed
 from picirc.errors import ArgumentError, SizeError, StructureError
 from picirc.functions import Conditional, Density, LinearGaussian
+from picirc.functions.density import modules_of
 from picirc.inputs import Family, FunctionFamily, Gaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.latents import LatentGrid
@@ -35,7 +36,6 @@ from picirc.symbolic.units import Input, Integral
 
 # 2²⁷ numbers in double precision are one gigabyte.
 LARGEST = 2**27
-
 
 
 Interval = tuple[float, float]
@@ -165,9 +165,7 @@ def integrate_nested(
     return assemble(circuit, axes, like, partial(_refine_nested, circuit, rules, sigmas, like, limit))
 
 
-def _refine_nested(
-    circuit: SymbolicCircuit, rules: Mapping[str, Rule], sigmas: float, like: Tensor, limit: int
-) -> QPC:
+def _refine_nested(circuit: SymbolicCircuit, rules: Mapping[str, Rule], sigmas: float, like: Tensor, limit: int) -> QPC:
     return integrate_nested(circuit, _finer(rules), 1.25 * sigmas, like, limit)
 
 
@@ -477,7 +475,9 @@ class _SameGrids:
             yield LatentGrid(place.name, place.pool, place.row, place.axis, *grid)
 
 
-def _weights(circuit: SymbolicCircuit, block: WeightBlock, axes: Mapping[str, Axis], compiled: CompiledCircuit) -> Tensor:
+def _weights(
+    circuit: SymbolicCircuit, block: WeightBlock, axes: Mapping[str, Axis], compiled: CompiledCircuit
+) -> Tensor:
     """``weight(z) · ∏ factors`` for every integral of a block, ``(rows, g, o, z)``."""
     rows = []
     for unit, shared, new in block.integrals:
@@ -574,7 +574,21 @@ def _(function: Conditional, points: Sequence[Tensor], blank: Tensor) -> Tensor:
 @_parameters.register
 def _(function: Density, points: Sequence[Tensor], blank: Tensor) -> Tensor:
     values = [point + blank for point in points] or [blank]
+    _check_learnable(function, values[: len(function.parents)])
     return torch.stack(values, -1).reshape(-1, len(values))
+
+
+def _check_learnable(function: Density, parents: Sequence[Tensor]) -> None:
+    """Refuse a density of an observed variable with parameters to learn that nobody would find."""
+    low, high = function.domain
+    inside = max(low, min(high, 0.0))
+    if not modules_of(function) and torch.is_grad_enabled() and parents:
+        at = [parent.detach().flatten()[:1] for parent in parents]
+        if function.log_density(at[0].new_full((1,), inside), *at).requires_grad:
+            raise ArgumentError(
+                "log_density", "a torch.nn.Module that holds the parameters to learn", "a function that uses them",
+                "write pc.Density(module, ...)",
+            )  # fmt: skip
 
 
 def family_of(unit: Input) -> Family:

@@ -304,13 +304,13 @@ class _Planner:
         written, held = ([np.zeros(count, dtype=bool) for count in self.counts] for _ in range(2))
         first: list[Step] = []
         then: list[Step] = []
-        for step in inputs:
-            held[step.pool][step.rows] = True
-            if step.axes is None and step.correlation is None and not written[step.pool][step.rows].any():
-                written[step.pool][step.rows] = True
-                first.append(replace(step, fresh=True))
+        for group in inputs:
+            held[group.pool][group.rows] = True
+            if group.axes is None and group.correlation is None and not written[group.pool][group.rows].any():
+                written[group.pool][group.rows] = True
+                first.append(replace(group, fresh=True))
             else:
-                then.append(step)  # in rows that are written afterwards it would be lost
+                then.append(group)  # in rows that are written afterwards it would be lost
         for step in steps:
             if isinstance(step, MixStep):
                 held[step.pool][step.start : step.stop] = written[step.pool][step.start : step.stop] = True

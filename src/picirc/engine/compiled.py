@@ -27,8 +27,9 @@ from picirc.engine import inputs as evaluation
 from picirc.engine.contraction import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.engine.evidence import Evidence, Points
 from picirc.engine.schedule import Flags, InputStep, MixStep, PassStep, Rows, Schedule, Step, SumStep
+from picirc.inputs import Gaussian
 from picirc.inputs.correlated import Block
-from picirc.memory import empty, has_values
+from picirc.memory import empty
 from picirc.native import MOST_PARTS, Kernels, kernels_for
 
 # About the second-level caches of two cores: a step works on its rows and its results.
@@ -107,11 +108,13 @@ class Flows:
         rows: For each pool the flow of every row, ``(rows, states, batch)``.
         gradient: The derivatives with respect to the parameters, summed over the batch; None if nobody asked.
         values: The derivative with respect to the data ``(variables, batch)``; None likewise.
+        families: For each input step the derivatives with respect to its family's own parameters.
     """
 
     rows: list[Tensor]
     gradient: Parameters | None = None
     values: Tensor | None = None
+    families: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -308,10 +311,10 @@ class CompiledCircuit:
                     if evidence is not None:
                         self._input_down(ready, step, flows, evidence, parameters)
                 case SumStep(block=block):
-                    weights, to_weights = parameters.weights[block], found and found.weights[block]
+                    weights, to_weights = parameters.weights[block], found.weights[block] if found else None
                     self._sum_down(ready, values, values.sums[ready.number], weights, to_weights, scratch, smallest)
                 case MixStep(block=block):
-                    to_mixture = found and found.mixtures[block]
+                    to_mixture = found.mixtures[block] if found else None
                     self._mix_down(ready, values, parameters.mixtures[block], to_mixture, scratch[0])
                 case PassStep(pool=pool) as step:
                     rows = rows_of(values.rows, step)
@@ -321,13 +324,18 @@ class CompiledCircuit:
         return flows
 
     def log_prob(self, evidence: Evidence, parameters: Parameters) -> Tensor:
-        """The log-value of the root for every data point ``(batch,)``; of points with a gradient where one is needed."""
+        """The log-value of the root for every data point ``(batch,)``, with a gradient where points need one."""
         if isinstance(evidence, Points) and torch.is_grad_enabled():
-            if evidence.values.requires_grad or any(t.requires_grad for t in parameters.tensors):
+            tensors = (evidence.values, *parameters.tensors, *self._learnable())
+            if any(tensor.requires_grad for tensor in tensors):
                 return _differentiable(self, evidence, parameters)
         parameters = parameters.detach()
         values = [self.root(self.up(part, parameters)) for _, part in self.parts(evidence)]
         return torch.cat(values).to(parameters.like.dtype)
+
+    def _learnable(self) -> list[Tensor]:
+        """The parameters that the families themselves have."""
+        return [tensor for step in self.inputs for tensor in step.family.learnable]
 
     def flows(self, evidence: Evidence, parameters: Parameters) -> Iterator[tuple[slice, Tensor, Flows]]:
         """For each part of the batch its log-values and the flows with a unit flow into the root."""
@@ -360,6 +368,7 @@ class CompiledCircuit:
     def block(self, step: InputStep, parameters: Parameters) -> Block:
         """The joint distribution of correlated inputs."""
         assert step.correlation is not None
+        assert isinstance(step.family, Gaussian)
         params = parameters.inputs[step.params].expand(len(step.columns), -1, -1)  # all may share one distribution
         return Block(step.family, params, parameters.correlations[step.correlation])
 
@@ -447,7 +456,9 @@ class CompiledCircuit:
             for (members, rows), star in zip(ready.stars, stars, strict=True):
                 flow = flows.rows[step.pool].index_select(0, rows)
                 found = star.gradient(flow).flatten(0, 1)
-                total.index_add_(0, members.flatten() if len(params) > 1 else torch.zeros_like(members).flatten(), found)
+                total.index_add_(
+                    0, members.flatten() if len(params) > 1 else torch.zeros_like(members).flatten(), found
+                )
                 if flows.values is not None:
                     to_x[members.flatten()] = star.value_gradient(flow).flatten(0, 1).to(to_x.dtype)
         else:
@@ -456,6 +467,7 @@ class CompiledCircuit:
             if missing is not None:
                 flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
             total += evaluation.gradient(step.family, params, x, flow)
+            flows.families[step.params] = evaluation.learnable_gradient(step.family, params, x, flow)
             if flows.values is not None:
                 to_x = evaluation.value_gradient(step.family, params, x, flow)
         if flows.values is not None:
@@ -469,9 +481,8 @@ class CompiledCircuit:
         every = params.expand(len(x), -1, -1)
         for members, _ in ready.stars:
             whole = members.numel() == len(x)  # in order, so a view will do
-            own = [t.view(*members.shape, *t.shape[1:]) if whole else t[members] for t in (every, x)]
-            hidden = None if missing is None else missing[members]
-            star = evaluation.Star(step.family, *own, hidden)
+            own, values = (t.view(*members.shape, *t.shape[1:]) if whole else t[members] for t in (every, x))
+            star = evaluation.Star(step.family, own, values, None if missing is None else missing[members])
             if not star.usable:
                 return None
             stars.append(star)
@@ -575,9 +586,7 @@ class CompiledCircuit:
         flows = mix_down(parts, scales, weights[own], rows_of(values.rows, step), found)
         values.rows[step.pool].index_copy_(0, ready.index.flatten(), flows.flatten(0, 1))
 
-    def _collect(
-        self, targets: Sequence[Target], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor
-    ) -> None:
+    def _collect(self, targets: Sequence[Target], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
         """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""
         for number, target in enumerate(targets):
             if target.axes is None and number == 0 and target.sources is None:
@@ -658,7 +667,9 @@ def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tens
 def _differentiable(compiled: CompiledCircuit, points: Points, parameters: Parameters) -> Tensor:
     """The log-likelihood as one operation of autograd, which never sees the levels in between."""
     try:
-        return _LogProb.apply(compiled, points.missing, parameters.counts, points.values, *parameters.tensors)  # type: ignore[no-any-return, no-untyped-call]
+        tensors = (points.values, *parameters.tensors, *compiled._learnable())
+        found: Tensor = _LogProb.apply(compiled, points.missing, parameters.counts, *tensors)  # type: ignore[no-untyped-call]
+        return found
     except RuntimeError as error:
         if "functorch" not in str(error):
             raise
@@ -701,8 +712,8 @@ class _LogProb(torch.autograd.Function):
             values = values or compiled.up(part, parameters, keep=True)
             flows = compiled.down(values, parameters, flow[0][where].contiguous(), True, part, to_data)
             values = None
-            found = flows.gradient.tensors
-            totals = [a.add_(b) for a, b in zip(totals, found, strict=True)] if totals else list(found)
+            found = [*flows.gradient.tensors, *(t for i in sorted(flows.families) for t in flows.families[i])]
+            totals = [a.add_(b) for a, b in zip(totals, found, strict=True)] if totals else found
             to_x.append(flows.values)
         return (None, None, None, torch.cat(to_x, 1) if to_data else None, *totals)
 

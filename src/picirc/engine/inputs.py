@@ -68,6 +68,19 @@ def value_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> 
     return found
 
 
+def learnable_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> tuple[Tensor, ...]:
+    """``Σ flow · d log p`` with respect to the family's own parameters."""
+    total = tuple(torch.zeros_like(tensor) for tensor in family.learnable)
+    for part in chunks(flows) if total else []:
+        with torch.enable_grad():
+            values = family.log_prob(fold(params, part).detach(), x[part])
+        found = torch.autograd.grad(values, family.learnable, flows[part].to(values.dtype), allow_unused=True)
+        for sum_, one in zip(total, found, strict=True):
+            if one is not None:
+                sum_.add_(one)
+    return total
+
+
 def statistics(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
     """The sufficient statistics for EM, weighted by their flows, which are zero where a value is missing."""
     if family.table(params[:1, :1]) is not None:
@@ -130,7 +143,11 @@ class Star:
     def usable(self) -> bool:
         """Whether there is a natural form, with finite numbers only."""
         found = self._natural
-        return found is not None and has_values(found.base) and bool(found.base.isfinite().all() & found.eta.isfinite().all())
+        return (
+            found is not None
+            and has_values(found.base)
+            and bool(found.base.isfinite().all() & found.eta.isfinite().all())
+        )
 
     def log_prob(self) -> Tensor:
         """The sums of all inputs of a row, ``(rows, states, batch)``."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from picirc.errors import ArgumentError
 
@@ -79,3 +79,9 @@ def _inner_point(low: float, high: float) -> float:
     if math.isfinite(low) and math.isfinite(high):
         return (low + high) / 2
     return low + 1 if math.isfinite(low) else high - 1 if math.isfinite(high) else 0.0
+
+
+def modules_of(function: object) -> list[nn.Module]:
+    """The modules with parameters to learn that a function is, or that compute it."""
+    found = [function] if isinstance(function, nn.Module) else list(vars(function).values())
+    return [module for module in found if isinstance(module, nn.Module) and any(True for _ in module.parameters())]

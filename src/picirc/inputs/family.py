@@ -58,6 +58,11 @@ class Family(ABC):
     """
 
     @property
+    def learnable(self) -> tuple[Tensor, ...]:
+        """Parameters to learn that the family itself has, besides those of its states."""
+        return ()
+
+    @property
     @abstractmethod
     def size(self) -> int:
         """P, the number of parameters a state."""

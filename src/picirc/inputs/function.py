@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
+from picirc.functions.density import modules_of
 from picirc.inputs.family import Family, require_support
 
 _CELLS = 4096
@@ -43,6 +44,11 @@ class FunctionFamily(Family):
     """
 
     function: LogDensity
+
+    @property
+    def learnable(self) -> tuple[Tensor, ...]:
+        """The parameters of the modules that compute the density."""
+        return tuple(p for m in modules_of(self.function) for p in m.parameters() if p.requires_grad)
 
     @property
     def size(self) -> int:

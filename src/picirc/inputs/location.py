@@ -23,9 +23,10 @@ from picirc.inputs.numerics import (
     positive,
 )
 
-
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-CLOSEST = 1e-4  # in EM of Laplace, an observation nearer to the location than this many scales weighs as if it were there
+CLOSEST = (
+    1e-4  # in EM of Laplace, an observation nearer to the location than this many scales weighs as if it were there
+)
 MAX_DF = 1e6  # of Student-t; from here on a Gaussian to six digits
 _WELL_CONDITIONED = 64.0  # squares of standardised means up to this leave single precision digits to spare
 

@@ -30,11 +30,11 @@ import torch
 from torch import Tensor
 
 from picirc.compile.plan import Plan
+from picirc.engine.schedule import InputStep, SumStep
 from picirc.ensemble import Ensemble
 from picirc.functions.nets import Bank
 from picirc.inputs import group_columns
 from picirc.pic import HCLT, PIC
-from picirc.engine.schedule import InputStep, SumStep
 from picirc.symbolic.units import Integral, Sum
 
 _MEMBER = "members"

@@ -21,7 +21,7 @@ from picirc.qpc.marginals import Marginals, components, covariance
 from picirc.qpc.mpe import most_probable
 from picirc.qpc.pruning import prune
 from picirc.qpc.sampling import draw
-from picirc.qpc.validation import Support, as_batch, as_bounds, as_points, as_rows, check_possible
+from picirc.qpc.validation import Support, as_batch, as_bounds, as_points, as_rows, as_tensor, check_possible
 from picirc.symbolic.circuit import Properties
 
 
@@ -128,11 +128,14 @@ class QPC(Distribution):
         """
         rows, shape = as_batch(value, "x", len(self.variables), gradient=True)
         points = self._points(rows, mask, shape, gradient=True)
+        if len(rows) == 0:
+            return self.parameters.like.new_zeros(shape)
         if given is None:
             return self.compiled.log_prob(points, self.parameters).view(shape)
-        known = torch.as_tensor(given)
-        flat = known.reshape(-1, known.shape[-1]) if known.shape[:-1] == shape and known.ndim > 2 else known
-        evidence = self._evidence(flat, gradient=True)
+        known = as_tensor(given, "given")
+        if len(shape) > 1 and known.shape[:-1] == shape:
+            known = known.flatten(0, -2)
+        evidence = self._evidence(known, gradient=True)
         joint = self._joined(points, self._expanded(evidence, points.batch))
         base = self.compiled.log_prob(evidence, self.parameters)
         check_possible(base.detach())
@@ -232,6 +235,8 @@ class QPC(Distribution):
             given: Values that are known exactly; those outside their interval make the probability zero.
         """
         below, above, shape = as_bounds(low, high, len(self.variables), self.parameters.like)
+        if below.shape[1] == 0:
+            return self.parameters.like.new_zeros(shape)
         evidence = self._evidence(given)
         known = self._expanded(evidence, below.shape[1])
         joint = self.compiled.log_prob(Intervals(known, below, above), self.parameters)
@@ -312,7 +317,8 @@ class QPC(Distribution):
     ) -> Points:
         if mask is not None and shape is not None:
             mask = _flat_mask(mask, (*shape, len(self.variables)))
-        return as_points(x, mask, self.families, self.variables, self.parameters.like, gradient=gradient)
+        like = self.parameters.like
+        return as_points(x, mask, self.families, self.variables, like, gradient=gradient, empty=shape is not None)
 
     def _evidence(self, given: Tensor | None, gradient: bool = False) -> Points:
         if given is None:

@@ -37,14 +37,14 @@ def log_inner_product(p: QPC, q: QPC) -> Tensor:
     def index(numbers: Rows) -> Tensor:
         return torch.as_tensor(numbers, device=like.device)
 
-    for step in schedule.inputs:
-        if step.correlation is not None:
-            mine, theirs = (c.compiled.block(step, c.parameters.detach()) for c in (p, q))
-            rows[step.pool][int(step.rows[0])] += mine.inner(theirs)
+    for group in schedule.inputs:
+        if group.correlation is not None:
+            mine, theirs = (c.compiled.block(group, c.parameters.detach()) for c in (p, q))
+            rows[group.pool][int(group.rows[0])] += mine.inner(theirs)
             continue
-        one, two = (c.parameters.inputs[step.params].detach() for c in (p, q))
-        logs = step.family.inner(one, two).log().expand(len(step.rows), -1, -1)
-        rows[step.pool].index_add_(0, index(step.rows), logs)
+        one, two = (c.parameters.inputs[group.params].detach() for c in (p, q))
+        logs = group.family.inner(one, two).log().expand(len(group.rows), -1, -1)
+        rows[group.pool].index_add_(0, index(group.rows), logs)
     for step in schedule.steps:
         if not isinstance(step, SumStep):
             continue

@@ -149,7 +149,9 @@ class Marginals:
         return mean.T.reshape(self._shape), variance.T.reshape(self._shape)
 
 
-def components(compiled: CompiledCircuit, parameters: Parameters, evidence: Points | Weighted) -> tuple[list[Component], Tensor]:
+def components(
+    compiled: CompiledCircuit, parameters: Parameters, evidence: Points | Weighted
+) -> tuple[list[Component], Tensor]:
     """Every variable as a mixture over its states given the evidence, and the log-values."""
     flows, values = input_flows(compiled, parameters, evidence)
     found = []
@@ -179,7 +181,9 @@ def _log_add(columns: Tensor, logs: Tensor, variables: int) -> Tensor:
     return total.log_().add_(top)
 
 
-def covariance(compiled: CompiledCircuit, parameters: Parameters, points: Points, mean: Tensor, variance: Tensor) -> Tensor:
+def covariance(
+    compiled: CompiledCircuit, parameters: Parameters, points: Points, mean: Tensor, variance: Tensor
+) -> Tensor:
     """``Cov(X_i, X_j | e)`` for every data point, ``(batch, variables, variables)``.
 
     Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and

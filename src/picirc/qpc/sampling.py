@@ -30,7 +30,9 @@ _STATES = 2**22
 Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
 
 
-def draw(compiled: CompiledCircuit, parameters: Parameters, points: Points, n: int, generator: torch.Generator) -> Tensor:
+def draw(
+    compiled: CompiledCircuit, parameters: Parameters, points: Points, n: int, generator: torch.Generator
+) -> Tensor:
     """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
     parameters = parameters.detach()
     sampler = Sampler(generator)

@@ -39,7 +39,7 @@ def as_rows(
     if len(x) == 0 and not empty:
         raise ArgumentError(argument, "at least one data point", "an empty batch")
     if x.requires_grad and torch.is_grad_enabled() and not gradient:
-        remedy = f"use {argument}.detach()"
+        remedy = f"only log_prob has a gradient to the data, use {argument}.detach()"
         raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)
     return x
 
@@ -65,7 +65,7 @@ def as_tensor(x: Tensor, argument: str) -> Tensor:
 
 
 def as_bounds(low: Tensor, high: Tensor, variables: int, like: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-    """Check bounds from a user, ``(..., variables)`` each: bounds in the layout of the program, and the batch's shape."""
+    """Check bounds from a user, ``(..., variables)`` each: in the layout of the program, and the shape of the batch."""
     (below, shape), (above, other) = (as_batch(b, name, variables) for b, name in ((low, "low"), (high, "high")))
     if shape != other:
         raise ArgumentError("low", f"as many rows as high ({len(above)})", f"{len(below)} rows")
@@ -73,7 +73,7 @@ def as_bounds(low: Tensor, high: Tensor, variables: int, like: Tensor) -> tuple[
     for name, bound in (("low", below), ("high", above)):
         if has_values(bound) and bool(bound.isnan().any()):
             raise ArgumentError(name, "numbers", "NaN", "an infinite bound leaves a variable unrestricted")
-    wrong = (below > above).nonzero() if has_values(below) else ()
+    wrong = (below > above).nonzero() if has_values(below) else below[:0]
     if len(wrong):
         row, column = wrong[0].tolist()
         got = f"{below[row, column]:g} above {above[row, column]:g} in row {row}, column {column}"
@@ -89,6 +89,7 @@ def as_points(
     like: Tensor,
     argument: str = "x",
     gradient: bool = False,
+    empty: bool = False,
 ) -> Points:
     """Check data from a user, ``(batch, variables)``, and bring them into the layout of the program.
 
@@ -100,8 +101,9 @@ def as_points(
         like: A tensor of the program's dtype and device.
         argument: What the user calls the data.
         gradient: Accept data that require a gradient.
+        empty: Accept no rows.
     """
-    values = as_rows(x, argument, len(families), gradient=gradient, empty=True).to(like).T.contiguous()
+    values = as_rows(x, argument, len(families), gradient=gradient, empty=empty).to(like).T.contiguous()
     if values.requires_grad and all(family.discrete for family in families):
         remedy = f"the variables are discrete, use {argument}.detach()"
         raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)

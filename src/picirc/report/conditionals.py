@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from picirc.engine.evidence import Points
+from picirc.engine.schedule import InputStep
 from picirc.inputs import Family
 from picirc.inputs.correlated import Block
 from picirc.qpc.distribution import QPC
-from picirc.engine.evidence import Points
-from picirc.engine.schedule import InputStep
 from picirc.qpc.marginals import Component, components
 from picirc.qpc.validation import as_points
 

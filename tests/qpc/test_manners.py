@@ -1,0 +1,281 @@
+"""A circuit behaves as other objects of PyTorch do: copies, shapes, derivatives, modes and devices."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from table_circuits import COLUMNS, TABLES, columns_data
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, TensorDataset
+
+import picirc as pc
+from cases import CASES
+
+RULE = pc.gauss_legendre(6)
+
+
+def make_pic(**options: object) -> pc.PIC:
+    families = [pc.Gaussian(), pc.Gaussian(), pc.Categorical(3), pc.Bernoulli()]
+    tree = pc.LatentTree((-1, 0, 0), ((), (0, 1), (2, 3)))
+    return pc.PIC(tree, families, width=8, generator=torch.Generator().manual_seed(0), **options)  # type: ignore[arg-type]
+
+
+MODELS = {
+    "pic": make_pic,
+    "correlated": lambda: make_pic(correlated=True),
+    "hclt": lambda: TABLES["quad_graph"].model(),
+    "ensemble": lambda: pc.Ensemble([make_pic(), make_pic()]),
+}
+each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+
+
+def circuit_of(model: nn.Module) -> pc.QPC:
+    return model() if isinstance(model, pc.HCLT) else model(RULE)
+
+
+def through_file(value: object) -> object:
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES = {"pickle": lambda v: pickle.loads(pickle.dumps(v)), "torch": through_file, "deepcopy": copy.deepcopy}
+each_copy = pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+
+
+@each_model
+@each_copy
+def test_models_and_their_circuits_can_be_copied(make, copied):
+    model = make()
+    qpc = circuit_of(model)
+    x = qpc.sample(5, generator=torch.Generator().manual_seed(0))
+    expected = qpc.log_prob(x).detach()
+    again = copied(model)
+    assert_close(circuit_of(again).log_prob(x).detach(), expected, rtol=0, atol=0)
+    other = copied(qpc)
+    assert_close(other.log_prob(x), expected, rtol=0, atol=0)
+    assert not other.parameters.like.requires_grad
+    with torch.no_grad():
+        next(model.parameters()).add_(1.0)
+    assert_close(other.log_prob(x), expected, rtol=0, atol=0)
+    circuit_of(again).log_prob(x).sum().backward()
+
+
+@pytest.mark.parametrize("name", ["lg_tree", "lg_dag", "shared_by_sums", "tucker"])
+@each_copy
+def test_integral_circuits_can_be_copied(name, copied):
+    case = CASES[name]
+    qpc, x = case.integrate(RULE), case.data()
+    other = copied(qpc)
+    assert_close(other.log_prob(x), qpc.log_prob(x), rtol=0, atol=0)
+    assert_close(other.error(x), qpc.error(x), rtol=0, atol=0)
+    again = copied(case.circuit)
+    assert str(again) == str(case.circuit)
+    assert again.variables == case.circuit.variables
+
+
+def test_deep_circuits_can_be_copied():
+    model = pc.HCLT(pc.chain(3000), pc.Bernoulli(), 2)
+    assert len(pickle.loads(pickle.dumps(model)).plan.circuit.units) == len(model.plan.circuit.units)
+    units = pc.from_tree(pc.chain(3000), lambda i, p: pc.LinearGaussian({p: 0.5} if p else None), _observed)
+    assert len(pickle.loads(pickle.dumps(units)).units) == len(units.units)
+
+
+def _observed(column: int, parent: str | None) -> pc.LinearGaussian:
+    return pc.LinearGaussian({str(parent): 1.0})
+
+
+def score(rows: list[tuple[torch.Tensor]]) -> torch.Tensor:
+    return SCORER.log_prob(torch.stack([row for (row,) in rows]))
+
+
+class Score:
+    """What a worker does with a batch."""
+
+    def __init__(self, qpc: pc.QPC) -> None:
+        self.qpc = qpc
+
+    def __call__(self, rows: list[tuple[torch.Tensor]]) -> torch.Tensor:
+        return self.qpc.log_prob(torch.stack([row for (row,) in rows]))
+
+
+SCORER = TABLES["tree"].qpc()
+
+
+def test_workers_of_a_data_loader_get_a_circuit():
+    x = TABLES["tree"].joint().x[:8]
+    loader = DataLoader(
+        TensorDataset(x), 4, num_workers=1, collate_fn=Score(SCORER), multiprocessing_context="spawn"
+    )
+    assert_close(torch.cat(list(loader)), SCORER.log_prob(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3), (2, 0, 3), (1, 2, 1, 2)])
+def test_batches_of_any_shape(shape):
+    qpc = COLUMNS["tree_of_columns"].qpc()
+    size = math.prod(shape)
+    x = columns_data(max(size, 1))[:size].view(*shape, 5)
+    found = qpc.log_prob(x)
+    assert found.shape == shape
+    flat = x.reshape(-1, 5)
+    if size:
+        assert_close(found.flatten(), qpc.log_prob(flat))
+        assert_close(qpc.log_prob(x, given=x.masked_fill(x > 0, math.nan)).shape, torch.Size(shape))
+    mask = x > 0.5
+    assert_close(qpc.log_prob(x, mask=mask), qpc.log_prob(x.masked_fill(mask, math.nan)))
+    assert qpc.cdf(x).shape == shape
+    given = torch.full((5,), math.nan)
+    assert qpc.log_prob(x, given=given).shape == shape
+
+
+def test_samples_fit_the_log_likelihood():
+    qpc = SCORER
+    assert qpc.log_prob(qpc.sample()).shape == ()
+    assert qpc.log_prob(qpc.sample((2, 3))).shape == (2, 3)
+
+
+CONTINUOUS = ["lg_tree", "lg_dag", "lg_chain", "paper_ltm", "bimodal", "mixed_columns", "bounded_input", "sums", "tucker"]
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_gradients_to_the_data(name):
+    case = CASES[name]
+    qpc, x = case.integrate(RULE), case.data()
+    real = torch.tensor([not family.discrete for family in qpc.families])
+
+    def log_prob(free: torch.Tensor) -> torch.Tensor:
+        return qpc.log_prob(torch.where(real & ~x.isnan(), free, x))
+
+    start = x.nan_to_num(0.0).requires_grad_()
+    assert torch.autograd.gradcheck(log_prob, start)
+    (found,) = torch.autograd.grad(qpc.log_prob(x.clone().requires_grad_()).sum(), start, allow_unused=True)
+    assert found is None
+    leaf = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(qpc.log_prob(leaf).sum(), leaf)
+    assert not found[x.isnan()].any()
+    assert not found[:, ~real].any()
+
+
+def test_gradients_to_correlated_data_and_to_the_model_at_once():
+    model = make_pic(correlated=True).double()
+    qpc = model(RULE)
+    x = qpc.sample(4, generator=torch.Generator().manual_seed(1))
+    x[0, 1] = math.nan
+
+    def log_prob(free: torch.Tensor) -> torch.Tensor:
+        return qpc.log_prob(torch.cat([torch.where(x[:, :2].isnan(), x[:, :2], free), x[:, 2:]], 1))
+
+    assert torch.autograd.gradcheck(log_prob, x[:, :2].nan_to_num(0.0).requires_grad_())
+    leaf = x.clone().requires_grad_()
+    model(RULE).log_prob(leaf).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_gradients_to_the_data_given_evidence():
+    case = CASES["lg_tree"]
+    qpc, x = case.integrate(RULE), case.complete(3)
+    given = torch.full_like(x, math.nan)
+    given[:, 0] = x[:, 0]
+    asked = x.clone()
+    asked[:, 0] = math.nan
+    real = ~asked.isnan()
+    assert torch.autograd.gradcheck(
+        lambda a, e: qpc.log_prob(torch.where(real, a, math.nan), given=torch.where(real, math.nan, e)),
+        (x.clone().requires_grad_(), x.clone().requires_grad_()),
+    )
+
+
+def test_second_derivatives_are_refused():
+    """They would come out as zero: autograd does not see the levels."""
+    qpc = CASES["lg_tree"].integrate(RULE)
+    parameters = [t.clone().requires_grad_() for t in qpc.parameters.tensors]
+    free = pc.QPC(
+        qpc.compiled, type(qpc.parameters).of(parameters, qpc.parameters.counts), qpc.variables, qpc.families, (),
+        qpc.properties,
+    )  # fmt: skip
+    x = CASES["lg_tree"].complete(3).requires_grad_()
+    for leaf in (parameters[0], parameters[-1], x):
+        value = free.log_prob(x).sum()
+        (first,) = torch.autograd.grad(value, leaf, create_graph=True)
+        assert first.requires_grad
+        with pytest.raises(NotImplementedError, match="first derivatives only"):
+            torch.autograd.grad(first.sum(), leaf, allow_unused=True)
+
+
+@each_model
+def test_second_derivatives_of_models_are_refused(make):
+    model = make()
+    qpc = circuit_of(model)
+    x = qpc.sample(3, generator=torch.Generator().manual_seed(0))
+    found = torch.autograd.grad(qpc.log_prob(x).sum(), list(model.parameters()), create_graph=True)
+    for first in found:
+        with pytest.raises(NotImplementedError, match="first derivatives only"):
+            torch.autograd.grad(first.sum(), list(model.parameters()), allow_unused=True, retain_graph=True)
+
+
+def test_inference_mode_leaves_nothing_behind():
+    model = make_pic()
+    x = model(RULE).sample(4, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        expected = model(RULE).log_prob(x)
+        model(RULE).sample(3)
+        model(RULE).marginals(x)
+        model(RULE).mpe(x)
+    values = model(RULE).log_prob(x)
+    values.sum().backward()
+    assert_close(values.detach(), expected, rtol=0, atol=0)
+
+
+def test_a_compiled_function_may_call_a_circuit():
+    qpc = SCORER
+    x = TABLES["tree"].joint().x[:4].double()
+    expected = 2 * qpc.log_prob(x) + 1
+    torch._dynamo.reset()
+    found = torch.compile(lambda rows: 2 * qpc.log_prob(rows) + 1, backend="eager")(x)
+    assert_close(found, expected)
+
+
+def test_transforms_of_functions_say_what_to_do():
+    qpc = CASES["lg_tree"].integrate(RULE)
+    x = CASES["lg_tree"].complete(3)
+    with pytest.raises(NotImplementedError, match=r"torch\.func"):
+        torch.func.grad(lambda rows: qpc.log_prob(rows).sum())(x)
+    with pytest.raises(RuntimeError, match="vmap"):
+        torch.func.vmap(qpc.log_prob)(x)
+
+
+@pytest.mark.parametrize("name", ["tree", "quad_graph", "hand_made_tucker"])
+def test_no_place_assumes_a_device(name):
+    """On the device ``meta`` there are shapes and no numbers; what reaches main memory on the way would fail."""
+    model = TABLES[name].model().to("meta")
+    x = TABLES[name].joint().x[:4].to("meta")
+    values = model().log_prob(x)
+    assert (values.device.type, values.shape) == ("meta", (4,))
+    values.sum().backward()
+    assert all(p.grad is not None and p.grad.device.type == "meta" for p in model.parameters())
+
+
+def test_a_neural_model_has_no_place_either():
+    model = make_pic().to("meta")
+    values = model(RULE).log_prob(torch.zeros(4, 4, device="meta"))
+    values.sum().backward()
+    assert values.device.type == "meta"
+
+
+def test_tensors_without_numbers_do_not_reach_compiled_loops():
+    model = TABLES["quad_graph"].model().float()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake = copy.deepcopy(model)
+        for parameter in fake.parameters():
+            parameter.data = mode.from_tensor(parameter.data)
+        x = mode.from_tensor(TABLES["quad_graph"].joint().x[:4].float())
+        values = fake().log_prob(x)
+    assert values.shape == (4,)
