@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from picirc.qpc.evidence import as_points
 from torch import Tensor
 
 import picirc as pc
 from measure import Run, peak
+from picirc.engine.compiled import CompiledCircuit
 from picirc.engine.schedule import InputStep, SumStep
 from picirc.qpc.validation import as_points
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -48,19 +49,18 @@ class _Final(torch.autograd.Function):
         )
 
 
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """A context without ``autocast``, also on devices that do not know it."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 def uncompiled(function: F) -> F:
     """Leave a function out of ``torch.compile``, which would trace its loops step by step: it is called as it is."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
-            return _eager(function)(*args, **kwargs)
+            return torch.compiler.disable(function)(*args, **kwargs)  # not before: this imports the compiler
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
-
-
-@functools.cache
-def _eager(function: Callable[..., Any]) -> Callable[..., Any]:
-    found: Callable[..., Any] = torch.compiler.disable(function)  # not before: it imports the compiler
-    return found

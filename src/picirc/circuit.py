@@ -99,8 +99,7 @@ class Circuit(SymbolicCircuit):
             domain: Where the latents are integrated, as in ``integrate``.
 
         Returns:
-            ``value`` and estimated ``error`` of each data point, ``(...)`` each; an error above ``tol`` means that it was
-            not reached.
+            ``value`` and estimated ``error`` of each data point; an error above ``tol`` means that it was not reached.
         """
         return adaptive_log_prob(self, x, tol, domain)
 

@@ -9,7 +9,6 @@ import pickle
 
 import pytest
 import torch
-from table_circuits import COLUMNS, TABLES, columns_data
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
@@ -17,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import picirc as pc
 from cases import CASES
+from table_circuits import COLUMNS, TABLES, columns_data
 
 RULE = pc.gauss_legendre(6)
 
@@ -112,9 +112,7 @@ SCORER = TABLES["tree"].qpc()
 
 def test_workers_of_a_data_loader_get_a_circuit():
     x = TABLES["tree"].joint().x[:8]
-    loader = DataLoader(
-        TensorDataset(x), 4, num_workers=1, collate_fn=Score(SCORER), multiprocessing_context="spawn"
-    )
+    loader = DataLoader(TensorDataset(x), 4, num_workers=1, collate_fn=Score(SCORER), multiprocessing_context="spawn")
     assert_close(torch.cat(list(loader)), SCORER.log_prob(x), rtol=0, atol=0)
 
 
@@ -142,7 +140,17 @@ def test_samples_fit_the_log_likelihood():
     assert qpc.log_prob(qpc.sample((2, 3))).shape == (2, 3)
 
 
-CONTINUOUS = ["lg_tree", "lg_dag", "lg_chain", "paper_ltm", "bimodal", "mixed_columns", "bounded_input", "sums", "tucker"]
+CONTINUOUS = [
+    "lg_tree",
+    "lg_dag",
+    "lg_chain",
+    "paper_ltm",
+    "bimodal",
+    "mixed_columns",
+    "bounded_input",
+    "sums",
+    "tucker",
+]
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)

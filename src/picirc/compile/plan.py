@@ -291,7 +291,7 @@ class _Planner:
             if row is not None:
                 correlation = sum(step.correlation is not None for step in steps)
                 group.sort(key=lambda slot: columns[slot.unit.variable])
-            own, rows = (np.array(found) for found in zip(*((columns[s.unit.variable], s.row) for s in group)))
+            own, rows = np.array([(columns[slot.unit.variable], slot.row) for slot in group]).T
             steps.append(InputStep(family, len(steps), own, pool, rows, kinds, axes, correlation))
         return steps, tuple(map(tuple, alike.values()))
 

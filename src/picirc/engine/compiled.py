@@ -119,13 +119,14 @@ class Flows:
 
 @dataclass(frozen=True)
 class Target:
-    """A ``Send`` with its indices on a device."""
+    """A ``Send`` with its indices on a device; ``begun`` are the rows that it writes first."""
 
     pool: int
     rows: Tensor
     sources: Tensor | None
     axes: tuple[int, ...] | None
     fresh: Tensor | None
+    begun: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -397,8 +398,8 @@ class CompiledCircuit:
             chosen = results if target.sources is None else results[target.sources]
             pool = values.rows[target.pool]
             if target.axes is None:
-                if target.fresh is not None:
-                    pool.index_fill_(0, target.rows[target.fresh], 0.0)
+                if target.begun is not None:
+                    pool.index_fill_(0, target.begun, 0.0)
                 pool.index_add_(0, target.rows, chosen)
             else:
                 into = self.shapes[target.pool]
@@ -628,6 +629,7 @@ class CompiledCircuit:
                 None if send.sources is None else index(send.sources),
                 send.axes,
                 None if send.fresh is None else index(send.fresh),
+                None if send.fresh is None else index(send.rows[send.fresh]),
             )
             for send in step.sends
         )

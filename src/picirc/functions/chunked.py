@@ -7,6 +7,8 @@ D·W·N² numbers. Here each piece is computed, its result is kept, and on the w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,7 +54,7 @@ class _Chunked(torch.autograd.Function):
         wanted = ctx.needs_input_grad[3:]
         totals = [torch.zeros_like(t) if w else None for t, w in zip(tensors, wanted, strict=True)]
         for part in _parts(tensors[0], ctx.size):
-            with torch.enable_grad(), torch.autocast(**ctx.precision):
+            with torch.enable_grad(), ctx.precision():
                 leaves = [
                     (t[part] if i < count else t).detach().requires_grad_(w)
                     for i, (t, w) in enumerate(zip(tensors, wanted, strict=True))
@@ -66,10 +68,13 @@ class _Chunked(torch.autograd.Function):
         return (None, None, None, *totals)
 
 
-def _precision(device: str) -> dict[str, Any]:
-    """The arguments of the ``autocast`` in force, which has ended when the backward pass computes a piece again."""
+def _precision(device: str) -> Callable[[], AbstractContextManager[Any]]:
+    """The ``autocast`` in force, which has ended when the backward pass computes a piece again."""
+    if device == "meta":
+        return nullcontext
     enabled = torch.is_autocast_enabled(device)
-    return {"device_type": device, "enabled": enabled, "dtype": torch.get_autocast_dtype(device) if enabled else None}
+    dtype = torch.get_autocast_dtype(device) if enabled else None
+    return partial(torch.autocast, device, dtype=dtype, enabled=enabled)
 
 
 def _parts(tensor: Tensor, size: int) -> list[slice]:

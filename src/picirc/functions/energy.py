@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from picirc.autograd import first_order
-from picirc.memory import empty
+from picirc.memory import empty, has_values
 
 # Points of a tile, at most: with more of them a tile would have few functions, and its matrix products would be slow.
 _TILE_POINTS = 2**12
@@ -74,7 +74,7 @@ class Softplus(Energy):
         kept = values.neg_()
         masses = torch.sigmoid(kept).view_as(out).mul_(log_weights.exp())
         torch.sum(masses, -1, keepdim=True, out=norms)
-        if float(norms.amin()) >= torch.finfo(norms.dtype).tiny / torch.finfo(norms.dtype).eps:
+        if not has_values(norms) or float(norms.amin()) >= torch.finfo(norms.dtype).tiny / torch.finfo(norms.dtype).eps:
             torch.div(masses, norms, out=out)
         else:  # all masses of a row are too small to be divided without losing digits
             self._weigh_by_logarithms(kept.neg_(), log_weights, norms, out)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from picirc.autograd import full_precision
 from picirc.errors import ArgumentError
 from picirc.functions.chunked import chunked
 from picirc.functions.energy import Energy, composite_weights, separate_weights
@@ -159,7 +160,7 @@ class Bank(nn.Module):
             return separate_weights(*nets, features, log_weights, energy, _piece(features.numel())).unsqueeze(1)
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
         head, bias = self.head.squeeze(1), self.head_bias.squeeze(1)
-        with torch.autocast(z.device.type, enabled=False):  # probabilities are normalised in full precision
+        with full_precision(z.device):  # probabilities are normalised in full precision
             return composite_weights(head, bias, hidden.to(head.dtype), log_weights, energy, _PIECE_ELEMENTS).unsqueeze(
                 1
             )

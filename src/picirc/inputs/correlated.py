@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from picirc.autograd import full_precision
 from picirc.errors import StructureError
 from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
 
@@ -29,7 +30,7 @@ def correlation(raw: Tensor, columns: int) -> Tensor:
     rows, places = torch.tril_indices(columns, columns, -1, device=raw.device)
     unit = torch.eye(columns, dtype=raw.dtype, device=raw.device)
     lower = torch.nn.functional.normalize(unit.index_put((rows, places), raw), dim=1)
-    with torch.autocast(raw.device.type, enabled=False):  # in lower precision it would not be positive definite
+    with full_precision(raw.device):  # in lower precision it would not be positive definite
         return torch.lerp(lower @ lower.T, unit, _RIDGE)
 
 
