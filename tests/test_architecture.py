@@ -29,6 +29,7 @@ ORDER = (
     *(
         "errors",
         "checks",
+        "folders",
         "recycling",
         "native",
         "structure",
@@ -54,7 +55,7 @@ ORDER = (
         "__main__",
     ),
 )
-TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan")
+TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan", "data")
 MOST_LINES_OF_A_FILE = 1000
 MOST_LINES_OF_A_FUNCTION = 60
 
