@@ -63,6 +63,10 @@ def test_help_does_not_import_torch():
     assert "picirc.cli.commands" in modules
     assert not modules & {"torch", "numpy", "scipy", "safetensors"}
     assert "--lr-min" in done.stdout
+    groups = ["Arguments", "Columns of TABLE", "Output", "Data other than TABLE", "Model", "Training"]
+    shown = done.stdout[done.stdout.index("Usage: picirc fit ") :]
+    places = [shown.index(f" {group} ─") for group in groups]
+    assert places == sorted(places)  # tables come first
     assert pc.__version__ in done.stdout
 
 
@@ -159,6 +163,16 @@ def test_the_same_training_in_python_gives_the_same_model(run, tmp_path):
     pic = pc.PIC(pc.quad_tree(8, 8), pc.Categorical(17), width=4, input_sharing="full", generator=source)
     options = {"rule": pc.trapezoidal(4), "batch_size": 32, "steps": 6, "validate_every": 2}
     pic, _ = pc.fit(pic, data.train, data.valid, schedule=pc.Cosine(0.02, 2e-4, 3), **options)
+    found = pc.load(tmp_path / "model").state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in pic.state_dict().items())
+
+
+def test_the_defaults_are_those_of_fit(run, tmp_path):
+    assert run("fit", "--data", "digits", "--structure", "chain", "--steps", 1, "--out", tmp_path)[0] == 0
+    data = pc.data.load("digits")
+    source = torch.Generator().manual_seed(0)
+    pic = pc.PIC(pc.chain(64), pc.Categorical(17), input_sharing="full", generator=source)
+    pic, _ = pc.fit(pic, data.train, data.valid, steps=1)
     found = pc.load(tmp_path / "model").state_dict()
     assert all(torch.equal(value, found[name]) for name, value in pic.state_dict().items())
 
