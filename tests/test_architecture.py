@@ -31,6 +31,7 @@ ORDER = (
         "checks",
         "memory",
         "autograd",
+        "folders",
         "native",
         "structure",
         "symbolic",
@@ -56,7 +57,7 @@ ORDER = (
         "__main__",
     ),
 )
-TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan")
+TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan", "data")
 MOST_LINES_OF_A_FILE = 1000
 MOST_LINES_OF_A_FUNCTION = 60
 

@@ -17,7 +17,7 @@ import torch
 
 import picirc as pc
 from picirc.cli import main
-from picirc.cli.png import encode_png
+from picirc.cli.files import encode_png
 from picirc.learning import loop
 
 SMALL = ["--points", "4", "--width", "4", "--steps", "6", "--batch", "32", "--validate-every", "2"]
@@ -63,6 +63,10 @@ def test_help_does_not_import_torch():
     assert "picirc.cli.commands" in modules
     assert not modules & {"torch", "numpy", "scipy", "safetensors"}
     assert "--lr-min" in done.stdout
+    groups = ["Arguments", "Columns of TABLE", "Output", "Data other than TABLE", "Model", "Training"]
+    shown = done.stdout[done.stdout.index("Usage: picirc fit ") :]
+    places = [shown.index(f" {group} ─") for group in groups]
+    assert places == sorted(places)  # tables come first
     assert pc.__version__ in done.stdout
 
 
@@ -163,6 +167,16 @@ def test_the_same_training_in_python_gives_the_same_model(run, tmp_path):
     assert all(torch.equal(value, found[name]) for name, value in pic.state_dict().items())
 
 
+def test_the_defaults_are_those_of_fit(run, tmp_path):
+    assert run("fit", "--data", "digits", "--structure", "chain", "--steps", 1, "--out", tmp_path)[0] == 0
+    data = pc.data.load("digits")
+    source = torch.Generator().manual_seed(0)
+    pic = pc.PIC(pc.chain(64), pc.Categorical(17), input_sharing="full", generator=source)
+    pic, _ = pc.fit(pic, data.train, data.valid, steps=1)
+    found = pc.load(tmp_path / "model").state_dict()
+    assert all(torch.equal(value, found[name]) for name, value in pic.state_dict().items())
+
+
 @pytest.mark.parametrize(
     ("structure", "model"),
     [
@@ -219,7 +233,7 @@ def test_another_table_is_refused(run, table, tmp_path):
 )
 def test_inputs_of_an_array(inputs, family, run, tmp_path):
     rng = np.random.default_rng(1)
-    np.save(tmp_path / "x.npy", np.concatenate([rng.integers(9, size=(30, 3)), np.full((1, 3), 8)]))
+    np.save(tmp_path / "x.npy", np.concatenate([rng.integers(9, size=(60, 3)), np.full((1, 3), 8)]))
     assert run("fit", "--data", tmp_path / "x.npy", *SMALL, "--inputs", inputs, "--out", tmp_path / "run")[0] == 0
     assert pc.load(tmp_path / "run" / "model").families == (family,) * 3
 
@@ -276,7 +290,7 @@ def test_an_interrupted_training_leaves_a_model_and_is_continued(run, tmp_path, 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     run("fit", *DIGITS, "--out", whole)
     with monkeypatch.context() as patch:
-        patch.setattr("picirc.cli.training.json_lines", Interruption(4))
+        patch.setattr("picirc.cli.fit.json_lines", Interruption(4))
         code, printed, _ = run("fit", *DIGITS, "--out", parts)
     assert code == 130
     assert "--resume" in printed
@@ -301,7 +315,7 @@ def test_an_interruption_elsewhere_is_quiet(run, monkeypatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("picirc.cli.evaluation.open_model", interrupt)
+    monkeypatch.setattr("picirc.cli.queries.open_model", interrupt)
     assert run("eval", "model", "--data", "digits") == (130, "", "picirc: interrupted\n")
 
 

@@ -12,7 +12,7 @@ import torch
 import picirc as pc
 from cli.table_cases import COLUMNS, QUICK, ROWS, rows, text
 from picirc.cli import main
-from picirc.data.columns import read_columns
+from picirc.data.tables import read_file
 from picirc.tables import TableModel, fit_table
 
 
@@ -40,9 +40,9 @@ def test_the_summary_comes_first(run, table, tmp_path):
 
 
 def test_the_same_in_python(model):
-    source = read_columns(model.parent / "table.csv")
     settings = {"batch_size": 16}
-    assert same(TableModel.load(model), fit_table(source.values, seed=0, points=4, width=4, steps=3, settings=settings))
+    again = fit_table(model.parent / "table.csv", seed=0, points=4, width=4, steps=3, settings=settings)
+    assert same(TableModel.load(model), again)
 
 
 def test_the_command_in_the_summary_gives_the_same_model(run, table, tmp_path):
@@ -75,9 +75,9 @@ def test_the_description_has_what_is_needed(model):
 def test_formats_of_the_file_make_no_difference(run, model, tmp_path):
     arrow = pytest.importorskip("pyarrow", reason="needs the extra picirc[data]")
     parquet = pytest.importorskip("pyarrow.parquet")
-    cells = {name: values.tolist() for name, values in read_columns(model.parent / "table.csv").values.items()}
-    missing = {name: [None if cell != cell else cell for cell in column] for name, column in cells.items()}
-    parquet.write_table(arrow.table(missing), tmp_path / "t.parquet")
+    source = read_file(model.parent / "table.csv")
+    cells = {name: source.cells(name).objects() for name in source.names}
+    parquet.write_table(arrow.table(cells), tmp_path / "t.parquet")
     (tmp_path / "t.tsv").write_text(text(rows(), delimiter="\t"), encoding="utf-8-sig", newline="")
     (tmp_path / "semi.csv").write_text(text(rows(), delimiter=";"), encoding="utf-8", newline="")
     expected = TableModel.load(model)

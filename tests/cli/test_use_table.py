@@ -10,7 +10,7 @@ import pytest
 
 from cli.table_cases import COLUMNS, QUICK, ROWS, read, rows, text
 from picirc.cli import main
-from picirc.data.columns import read_columns
+from picirc.data.tables import read_file
 from picirc.tables import TableModel
 
 MISSING = ("", "NA")
@@ -36,7 +36,7 @@ def test_score_writes_the_log_density_of_every_row(run, model, table, tmp_path):
     header, cells = read(tmp_path / "s.csv")
     assert header == ["row", "log_density"]
     assert [row[0] for row in cells] == [str(i + 1) for i in range(ROWS)]
-    expected = TableModel.load(model).log_density(read_columns(table).values)
+    expected = TableModel.load(model).log_density(table)
     np.testing.assert_array_equal([float(row[1]) for row in cells], expected)
     assert printed.splitlines()[0] == f"mean log density {expected.mean():.4f} of {ROWS} rows"
     assert run("score", model, table)[1].splitlines() == printed.splitlines()[:1]
@@ -98,9 +98,10 @@ def test_samples_in_other_formats_are_the_same(run, model, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra picirc[data]")
     for name in ("s.csv", "s.csv.gz", "s.tsv", "s.parquet"):
         assert run("sample", model, "-n", 9, "-o", tmp_path / name)[0] == 0
-    first, *others = (read_columns(tmp_path / name) for name in ("s.csv", "s.csv.gz", "s.tsv", "s.parquet"))
+    first, *others = (read_file(tmp_path / name) for name in ("s.csv", "s.csv.gz", "s.tsv", "s.parquet"))
     for other in others:
-        assert {n: v.tolist() for n, v in other.values.items()} == {n: v.tolist() for n, v in first.values.items()}
+        for name in COLUMNS:
+            assert other.cells(name).objects() == first.cells(name).objects()
     types = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "s.parquet")}
     assert [types[name] for name in COLUMNS] == ["double", "string", "int64", "int64", "string", "string"]
 
@@ -115,7 +116,7 @@ def test_imputed_cells_are_the_missing_ones(how, run, model, table, tmp_path):
     assert printed.splitlines() == [f"saved {tmp_path / 'f.csv'}", f"filled 9 cells in 7 of {ROWS} rows"]
     header, filled = read(tmp_path / "f.csv")
     assert header == COLUMNS
-    expected = TableModel.load(model).impute(read_columns(table).values, how, 4)
+    expected = TableModel.load(model).impute(table, how, 4)
     for i, (old, new) in enumerate(zip(rows(), filled, strict=True)):
         for name, before, after in zip(COLUMNS, old, new, strict=True):
             if before not in MISSING:
@@ -153,8 +154,8 @@ def test_unknown_columns_pass_through(run, model, table, tmp_path):
 def test_parquet_comes_back_with_its_types(run, model, table, tmp_path):
     arrow = pytest.importorskip("pyarrow", reason="needs the extra picirc[data]")
     parquet = pytest.importorskip("pyarrow.parquet")
-    source = read_columns(table).values
-    cells = {name: [None if cell != cell else cell for cell in values.tolist()] for name, values in source.items()}
+    source = read_file(table)
+    cells = {name: source.cells(name).objects() for name in source.names}
     whole = arrow.table(cells)
     types = {"length": arrow.float32(), "count": arrow.int32(), "flag": arrow.int8()}
     whole = whole.cast(arrow.schema([arrow.field(f.name, types.get(f.name, f.type)) for f in whole.schema]))
@@ -183,7 +184,7 @@ def test_classify_writes_labels_and_probabilities(run, model, table, tmp_path):
     header, cells = read(tmp_path / "c.csv")
     assert header == ["pet", "p(cat)", "p(dog)", "p(émeu, large)"]
     found = np.array([[float(cell) for cell in row[1:]] for row in cells])
-    expected = TableModel.load(model).predict(read_columns(table).values, "pet")
+    expected = TableModel.load(model).predict(table, "pet")
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     np.testing.assert_allclose(found.sum(1), 1)
     labels = [["cat", "dog", "émeu, large"][place] for place in found.argmax(1)]

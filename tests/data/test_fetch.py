@@ -14,8 +14,7 @@ from data_files import binary_bytes, binary_rows, idx_bytes
 
 from picirc import data
 from picirc.data import DownloadError
-from picirc.data.fetch import arriving
-from picirc.data.locate import obtain
+from picirc.data.files import arriving, obtain
 from picirc.data.sources import FileSet, PublicFile
 from picirc.errors import ArgumentError
 
@@ -184,7 +183,7 @@ def test_an_archive_on_disk_is_used(tmp_path, emnist):
     [
         (zip_bytes(emnist_members((3, 2))), r"wrong shape: expected \(124800, 28, 28\), got \(3, 28, 28\)"),
         (zip_bytes({"gzip/readme": b""}), "holds emnist-letters-train-images-idx3-ubyte.gz, got one without"),
-        (zip_bytes(emnist_members((3, 2)))[:-30], "corrupted: no zip file"),
+        (zip_bytes(emnist_members((3, 2)))[:-30], "corrupted: not a zip file"),
         (404, "answered 404"),
     ],
 )

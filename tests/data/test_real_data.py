@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from picirc import data
-from picirc.data.locate import find
+from picirc.data.files import find, open_unpacked
 from picirc.data.sources import SETS
-from picirc.data.unpacked import open_unpacked
 
 FOLDER = os.environ.get("PICIRC_DATA")
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from palmerpenguins import load_penguins
 from sklearn.datasets import load_digits, load_wine
 from sklearn.model_selection import train_test_split
 
 import picirc as pc
 
-
-@pytest.fixture(scope="module")
-def penguins() -> Any:
-    return load_penguins()
+SINGLE = {"members": 1}  # one training instead of four, for speed
 
 
 def test_real_classes_are_told_apart():
@@ -31,15 +25,15 @@ def test_digits_with_half_of_the_pixels_unknown():
     X, y = load_digits(return_X_y=True)
     kept = y < 4
     train, test, ours, theirs = train_test_split(X[kept], y[kept], test_size=0.3, random_state=0)
-    classifier = pc.PICClassifier(points=8, width=16, steps=120, settings={"rate": 0.03, "floor": 0.3}).fit(train, ours)
+    settings = {"rate": 0.03, "floor": 0.3} | SINGLE
+    classifier = pc.PICClassifier(points=8, width=16, steps=120, settings=settings).fit(train, ours)
     assert classifier.score(test, theirs) > 0.85
     half = np.where(np.random.default_rng(0).random(test.shape) < 0.5, np.nan, test)
     assert classifier.score(half, theirs) > 0.7
 
 
-def test_probabilities_are_those_of_bayes(penguins):
+def test_probabilities_are_those_of_bayes(classifier, penguins):
     frame = penguins.drop(columns="species")
-    classifier = pc.PICClassifier(points=8, width=8, steps=30).fit(frame, penguins.species)
     assert classifier.label_ == "species"
     rows = frame.iloc[[0, 3, 300]]
     joint = [np.exp(classifier.model_.log_density(rows.assign(species=label))) for label in classifier.classes_]
@@ -50,9 +44,8 @@ def test_probabilities_are_those_of_bayes(penguins):
     assert classifier.predict(rows).tolist() == classifier.classes_[expected.argmax(1)].tolist()
 
 
-def test_without_features_the_frequencies_of_the_classes_are_left(penguins):
+def test_without_features_the_frequencies_of_the_classes_are_left(classifier, penguins):
     frame = penguins.drop(columns="species")
-    classifier = pc.PICClassifier(points=8, width=16, steps=100).fit(frame, penguins.species)
     nothing = pd.DataFrame({name: [None] for name in frame})
     shares = penguins.species.value_counts(normalize=True).sort_index()
     np.testing.assert_allclose(classifier.predict_proba(nothing)[0], shares, atol=0.08)
@@ -65,19 +58,29 @@ def groups(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(300, 2)) + np.where(y == 0, -2.0, 2.0)[:, None] * [1.0, 0.5], y
 
 
-@pytest.mark.parametrize("missing", [None, np.nan, -1])
-def test_rows_without_a_label_are_used(missing):
+KNOWN = np.arange(300) % 25 == 0
+
+
+def test_every_way_to_say_that_there_is_no_label_is_the_same():
     X, y = groups(0)
-    known = np.arange(300) % 25 == 0
-    some = np.where(known, y, missing)
-    short = {"points": 8, "width": 16, "steps": 80, "settings": {"rate": 0.03}}
-    classifier = pc.PICClassifier(**short, unlabelled=-1 if missing == -1 else None).fit(X, some)
-    assert classifier.classes_.tolist() == [0, 1]
-    assert classifier.model_.schema["label"].missing == 288
+    fitted = []
+    for missing in (None, np.nan, -1):
+        made = pc.PICClassifier(points=4, width=4, steps=2, settings=SINGLE, unlabelled=-1 if missing == -1 else None)
+        fitted.append(made.fit(X, np.where(KNOWN, y, missing)))
+        assert fitted[-1].classes_.tolist() == [0, 1]
+        assert fitted[-1].model_.schema["label"].missing == 288
+    for other in fitted[1:]:
+        np.testing.assert_array_equal(other.predict_proba(X), fitted[0].predict_proba(X))
+
+
+def test_rows_without_a_label_are_used():
+    X, y = groups(0)
+    short = {"points": 8, "width": 16, "steps": 80, "settings": {"rate": 0.03} | SINGLE}
+    classifier = pc.PICClassifier(**short).fit(X, np.where(KNOWN, y, None))
     test, truth = groups(1)
     assert classifier.score(test, truth) > 0.9
     # The density of the features is that of all rows, not of the few that have a label.
-    few = pc.PICClassifier(**short).fit(X[known], y[known])
+    few = pc.PICClassifier(**short).fit(X[KNOWN], y[KNOWN])
     rows = np.insert(test, 2, np.nan, axis=1)
     assert classifier.model_.log_density(rows).mean() > few.model_.log_density(rows).mean() + 0.1
 

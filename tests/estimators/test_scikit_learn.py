@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from palmerpenguins import load_penguins
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -23,17 +23,12 @@ SINGLE = {"members": 1}  # one training instead of four, for speed
 ESTIMATORS = [pc.PICDensity, pc.PICImputer, pc.PICClassifier]
 
 
-@pytest.fixture(scope="module")
-def penguins() -> Any:
-    return load_penguins()
-
-
 @parametrize_with_checks(
     [
-        pc.PICDensity(points=4, width=4, steps=3),
-        pc.PICImputer(points=4, width=4, steps=3),
-        pc.PICImputer(how="mode", points=4, width=4, steps=3, settings=SINGLE),
-        pc.PICClassifier(steps=30, settings=SINGLE),
+        pc.PICDensity(points=4, width=4, steps=2, settings=SINGLE),
+        pc.PICImputer(points=4, width=4, steps=2, settings=SINGLE),
+        pc.PICImputer(how="mode", points=4, width=4, steps=2, settings=SINGLE),
+        pc.PICClassifier(steps=15, settings=SINGLE),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):
@@ -136,6 +131,11 @@ def test_a_saved_estimator_comes_back(estimator, penguins, tmp_path):
     assert isinstance(pc.TableModel.load(tmp_path), pc.TableModel)
 
 
+@pytest.fixture(scope="module")
+def small_model() -> pc.TableModel:
+    return pc.fit_table({"x0": np.arange(20.0), "x1": ["a", "b"] * 10}, **SHORT)
+
+
 @pytest.mark.parametrize(
     ("estimator", "about"),
     [
@@ -150,9 +150,9 @@ def test_a_saved_estimator_comes_back(estimator, penguins, tmp_path):
         (pc.PICClassifier, {"name": "PICClassifier", "parameters": {}, "fitted": {"label": "x1", "more": 1}}),
     ],
 )
-def test_what_a_file_says_of_an_estimator_is_checked(estimator, about, tmp_path):
-    model = pc.fit_table({"x0": np.arange(20.0), "x1": ["a", "b"] * 10}, **SHORT)
-    model.summary["estimator"] = about
+def test_what_a_file_says_of_an_estimator_is_checked(estimator, about, small_model, tmp_path):
+    model = copy.copy(small_model)
+    model.summary = model.summary | {"estimator": about}
     model.save(tmp_path)
     with pytest.raises(pc.ArgumentError, match="a model that picirc saved"):
         estimator.load(tmp_path)

@@ -8,8 +8,9 @@ import torch
 from report_cases import cells_of
 
 import picirc as pc
-from picirc.report.anomalies import section, strange_cells, surprises
 from picirc.report.material import gather
+from picirc.report.surprises import anomalies_section as section
+from picirc.report.surprises import strange_cells, surprises
 
 
 def circuit(seed: int = 0) -> pc.QPC:

@@ -8,10 +8,10 @@ import torch
 from scipy import stats
 
 import picirc as pc
-from picirc.report import calibration
-from picirc.report.calibration import Ranks, all_ranks, conditional_ranks
+from picirc.report import surprises
 from picirc.report.conditionals import given_others
 from picirc.report.material import gather
+from picirc.report.surprises import Ranks, all_ranks, calibration_section, conditional_ranks
 from picirc.tables import fit_table
 
 
@@ -79,8 +79,8 @@ def test_constant_and_empty_columns_are_not_judged():
 
 
 def test_of_many_columns_the_worst_are_in_view(monkeypatch, material):
-    monkeypatch.setattr(calibration, "_SHOWN", 2)
-    page = calibration.section(material)
+    monkeypatch.setattr(surprises, "_SHOWN", 2)
+    page = calibration_section(material)
     found, _ = all_ranks(material)
     worst = sorted(found, key=lambda ranks: -ranks.distance * math.sqrt(len(ranks.values)))
     shown, folded = page.split("<details>")

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from report_cases import SVG, parsed
 
-from picirc.report.training import Curve, curves, section
+from picirc.report.overview import Curve, curves
+from picirc.report.overview import training_section as section
 
 
 class Stand:

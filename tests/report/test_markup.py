@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from picirc.report.markup import Markup, escape, join, shorten, tag, text_width
+from picirc.report.drawing import Markup, escape, join, shorten, tag, text_width
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 

@@ -13,8 +13,7 @@ import torch
 
 import picirc as pc
 from picirc.io import files
-from picirc.report import write_report
-from picirc.report.page import SECTIONS
+from picirc.report import SECTIONS, write_report
 from picirc.tables import TableModel, fit_table
 
 RNG = np.random.default_rng(0)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 from report_cases import SVG, parsed
 
-from picirc.report.histogram import densities, edges_of
-from picirc.report.material import Field, gather
-from picirc.report.pairs import section, strongest_pairs
+from picirc.report.dependencies import pairs_section as section
+from picirc.report.dependencies import strongest_pairs
+from picirc.report.material import Field, densities, edges_of, gather
 from picirc.structure.information import mutual_information
 from picirc.tables import fit_table
 

@@ -6,7 +6,8 @@ import numpy as np
 from report_cases import cells_of, parsed
 
 from picirc.report.material import gather
-from picirc.report.missing import patterns, section
+from picirc.report.overview import columns_section as section
+from picirc.report.overview import patterns
 from picirc.tables import fit_table
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from picirc.report.scales import Scale, label, nice_step, percent, span
+from picirc.report.drawing import Scale, label, nice_step, percent, span
 
 NUMBERS = st.floats(-1e12, 1e12)
 

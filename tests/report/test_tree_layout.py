@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from report_cases import SVG, parsed
 
 import picirc as pc
-from picirc.report.tree import edge_information, layout, rows_of, section
+from picirc.report.dependencies import edge_information, layout, rows_of
+from picirc.report.dependencies import tree_section as section
 
 TREES = st.builds(pc.random_tree, st.integers(1, 70), st.integers(0, 10**6))
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import picirc as pc
+from picirc.data.frames import read_frame
 from picirc.inputs.location import LocationScale
 from picirc.tables import Column
 
@@ -146,7 +147,7 @@ def test_categories_that_a_table_declares_count_without_a_row():
     [
         ({"x": [1.0, math.inf]}, None, ["'x'", "inf in row 1", "NaN"]),
         ({"x": [10**400, 1]}, None, ["'x'", "inf in row 0"]),
-        ({"x": [1, "a"]}, None, ["'x'", "'a' and 1", "turn the numbers into texts"]),
+        ({"x": [1, "a"]}, None, ["'x'", "'a' and 1", "turn the numbers into strings"]),
         ({"x": [datetime.date(2020, 1, 1)]}, None, ["'x'", "dates", "turn it into a number"]),
         ({"x": np.array(["2020-01-01"], dtype="datetime64[D]")}, None, ["dates", "days since"]),
         (pd.DataFrame({"x": pd.to_datetime(["2020-01-01"])}), None, ["dates", "drop it"]),
@@ -155,8 +156,8 @@ def test_categories_that_a_table_declares_count_without_a_row():
         ({"x": [{"a": 1}]}, None, ["'x'", "type dict"]),
         ({"x": [1 + 2j]}, None, ["'x'", "complex"]),
         (np.ones((2, 2), complex), None, ["'x0'", "complex"]),
-        ({"x": [f"name {i}" for i in range(101)]}, None, ["'x'", "101 different texts in 101 rows", "drop it"]),
-        ({"x": ["a", "b"]}, {"x": "gaussian"}, ["'x'", "texts", "'categorical'"]),
+        ({"x": [f"name {i}" for i in range(101)]}, None, ["'x'", "101 different strings in 101 rows", "drop it"]),
+        ({"x": ["a", "b"]}, {"x": "gaussian"}, ["'x'", "strings", "'categorical'"]),
         ({"x": [1.5, 2.0]}, {"x": "poisson"}, ["'x'", "1.5 in row 0"]),
         ({"x": [1.5, 2.5]}, {"x": "binomial"}, ["'x'", "2.5", "gaussian"]),
         ({"x": [-1, 2]}, {"x": "binomial"}, ["'x'", "-1"]),
@@ -262,9 +263,7 @@ def test_huge_values_are_numbers_like_others(extreme):
 
 
 def cells(values: Any) -> Any:
-    from picirc.tables.frames import read_frame
-
-    return read_frame({"x": values}).columns[0]
+    return read_frame({"x": values}).cells("x")
 
 
 def frame_of(kind: str, columns: dict[str, Any]) -> Any:
@@ -341,7 +340,7 @@ def test_columns_of_frames_are_found_by_name_and_those_of_arrays_by_place():
     np.testing.assert_array_equal(schema.encode(np.array([[3.5]]), absent=["b"]), [[0.0, math.nan]])
     with pytest.raises(pc.ArgumentError, match="no b; add them with missing values"):
         schema.encode({"a": [3.5]})
-    with pytest.raises(pc.ArgumentError, match="also c; drop what"):
+    with pytest.raises(pc.ArgumentError, match="also c; drop columns"):
         schema.encode({"a": [3.5], "b": ["x"], "c": [1]})
     with pytest.raises(pc.ArgumentError, match=r"2 columns \(a, b\), got 3"):
         schema.encode(np.ones((1, 3)))
@@ -385,7 +384,7 @@ def test_a_category_that_was_not_there_is_an_error_with_a_remedy():
         schema.encode({"x": ["a", "c"], "n": [1, 2]})
     with pytest.raises(pc.ArgumentError, match=r"got 3 in row 0.*'gaussian'"):
         schema.encode({"x": ["a"], "n": [3]})
-    with pytest.raises(pc.ArgumentError, match="numbers, as when the model was fitted, got texts"):
+    with pytest.raises(pc.ArgumentError, match="numbers, as when the model was fitted, got strings"):
         schema.encode({"x": ["a"], "n": ["1"]})
 
 

@@ -280,7 +280,7 @@ def test_samples_have_the_frequencies_of_the_model(model):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m: m.sample(0), "n: expected a positive whole number"),
+        (lambda m: m.sample(0), "n: expected a positive integer"),
         (lambda m: m.sample(2, seed=-1), "seed"),
         (lambda m: m.sample(2, given={"colour": "red"}), "also colour"),
         (lambda m: m.sample(2, given={"species": "Emperor"}), "'Emperor' in row 0"),

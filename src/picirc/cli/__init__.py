@@ -1,6 +1,6 @@
 """The command line.
 
-``commands`` and ``options`` say what can be asked; the other modules, and torch with them, are imported when a command
+``commands`` and ``options`` define the interface. The other modules, and torch with them, are imported when a command
 runs, so that ``picirc --help`` answers at once.
 """
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, or 2 after a mistake of the user, which is reported in one line, or 130 when interrupted,
-        or 141 when whoever reads the output goes away.
+        or 141 when the reader of the output has gone.
     """
     tokens = sys.argv[1:] if arguments is None else list(arguments)
     _tolerate(sys.stdout)
@@ -90,12 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    """What an error says, whatever the file that caused it has put into it."""
+    """The message of an error on one line, with control characters from files escaped."""
     words = " ".join(str(error).split()) or type(error).__name__
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
 
 
 def _tolerate(stream: object) -> None:
-    """Let names be printed that the terminal has no letters for."""
+    """Escape characters that the terminal cannot show."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""What can be asked on the command line."""
+"""The commands: their arguments and their help."""
 
 from __future__ import annotations
 
@@ -39,12 +39,15 @@ def fit(
 ) -> int:
     """Learn a model of a table, or of a data set.
 
-    picirc fit TABLE --out model learns the model of a table in a file, with named columns of any kind; score, sample,
-    impute, classify and report use it. picirc fit --data NAME --out runs/name learns a model of images, text or other
-    data of one kind; eval and sample use it, and the folder also gets metrics.jsonl with a line for every validation,
-    summary.json and a checkpoint, from which --resume continues. Ctrl-C ends the training early, and what was best so
-    far is saved. With --data several processes train together when started by torchrun, as in: torchrun
-    --nproc-per-node 2 -m picirc fit --data …
+    picirc fit TABLE --out model learns a model of a table in a file, with named columns of any kind; score, sample,
+    impute, classify and report use it.
+
+    picirc fit --data NAME --out runs/name learns a model of images, text or other data of one kind; eval and sample use
+    it. The folder also gets metrics.jsonl with a line for every validation, summary.json and a checkpoint, from which
+    --resume continues. Several processes train together when started by torchrun, as in: torchrun --nproc-per-node 2 -m
+    picirc fit --data …
+
+    Ctrl-C ends the training early and saves the best model so far.
 
     Args:
         table: A table in a file (csv, csv.gz, tsv, parquet, npy, npz), with the names of its columns in the first line.
@@ -56,19 +59,18 @@ def fit(
         training: How it is trained.
     """
     if table is None:
-        from picirc.cli.training import check_no_table, train
+        from picirc.cli.fit import check_no_table, train
 
         check_no_table(reading, columns)
         return train(data, model, training, output)
-    from picirc.cli.checks import check_place
-    from picirc.cli.table_reading import declared_kinds, read_training_table
+    from picirc.cli.files import check_place, declared_kinds, read_training_table
 
     check_place(output.out, output.overwrite)
     declared = declared_kinds(data, columns)
-    source = read_training_table(table, reading, declared, columns.drop)
-    from picirc.cli.table_fitting import train_table  # torch takes its time, and a mistake should not
+    frame = read_training_table(table, reading, declared, columns.drop)
+    from picirc.cli.fit import train_table  # torch is slow to import, so mistakes are reported before
 
-    return train_table(source, declared, data, reading, columns, model, training, output)
+    return train_table(table, frame, declared, data, reading, columns, model, training, output)
 
 
 def score(
@@ -80,18 +82,18 @@ def score(
     anomalies: float | None = None,
     reading: TableOptions = _TABLE,
 ) -> None:
-    """Say how probable the rows of a table are.
+    """Score the rows of a table by their log density.
 
-    Prints the mean log density, natural and in the units of the table. Missing cells are integrated out.
+    Prints the mean log density, in nats and in the units of the table. Missing cells are integrated out.
 
     Args:
-        model: The model; if there is only one argument it is the table, and the model is in the folder called model.
+        model: The model. A single argument is the table, and the model is in the folder called model.
         table: The table.
         out: A csv or parquet file for the log density of every row.
-        anomalies: Mark this part of the rows, those of least density, such as 0.01.
+        anomalies: Mark this fraction of the rows, those of lowest density, such as 0.01.
         reading: How the table is read.
     """
-    from picirc.cli.table_queries import score_rows
+    from picirc.cli.queries import score_rows
 
     score_rows(model, table, reading, out, anomalies)
 
@@ -112,10 +114,10 @@ def sample(
         out: Where to write: a csv or parquet file for a model of a table; for others a png file with a grid of images,
             a csv or an npy file.
         count: The number of rows.
-        seed: Decides the rows.
+        seed: Determines the rows.
         query: The quadrature.
     """
-    from picirc.cli.sampling import write_samples
+    from picirc.cli.queries import write_samples
 
     write_samples(model, out, count, seed, query)
 
@@ -136,15 +138,15 @@ def impute(
     All other cells stay as they are, as do columns that the model does not know.
 
     Args:
-        model: The model; if there is only one argument it is the table, and the model is in the folder called model.
+        model: The model. A single argument is the table, and the model is in the folder called model.
         table: The table.
         out: A csv or parquet file for the filled table.
         how: By expectations and most probable categories, by values that are probable together, or by random draws.
-        copies: Write so many tables of random draws, to filled-1.csv and so on for filled.csv.
-        seed: Decides the draws; copy k has the seed plus k - 1.
+        copies: Write this many tables of random draws, to filled-1.csv and so on for filled.csv.
+        seed: Determines the draws; copy k has the seed plus k - 1.
         reading: How the table is read.
     """
-    from picirc.cli.table_queries import write_filled
+    from picirc.cli.queries import write_filled
 
     write_filled(model, table, reading, out, how, seed, copies)
 
@@ -160,16 +162,16 @@ def classify(
 ) -> None:
     """Predict a column of categories from the others.
 
-    What the table has in that column is only compared with the prediction; it may be absent.
+    The values of the table in that column are only compared with the predictions; it may be absent.
 
     Args:
-        model: The model; if there is only one argument it is the table, and the model is in the folder called model.
+        model: The model. A single argument is the table, and the model is in the folder called model.
         table: The table.
         column: The column to predict.
         out: A csv or parquet file for the most probable category of every row and the probabilities of all.
         reading: How the table is read.
     """
-    from picirc.cli.table_queries import write_classes
+    from picirc.cli.queries import write_classes
 
     write_classes(model, table, reading, out, column)
 
@@ -187,38 +189,38 @@ def report(
 
     Args:
         model: The folder or file of the model.
-        data: The table to compare it with; rows that it has not learned from say more.
+        data: The table to compare it with; rows that it has not learned from are more informative.
         out: The html file.
-        seed: Decides what is drawn from the model.
+        seed: Determines what is drawn from the model.
         reading: How the table is read.
     """
-    from picirc.cli.reporting import write_page
+    from picirc.cli.queries import write_page
 
     write_page(model, data, reading, out, seed)
 
 
 def evaluate(model: Path, /, *, data: DataOptions = _DATA, query: QueryOptions = _QUERY) -> None:
-    """Print how probable data are: the mean log-likelihood and the bits per dimension of each part.
+    """Print the mean log-likelihood and the bits per dimension of each part of the data.
 
     Args:
         model: The folder or file of the model.
         data: The data.
         query: The quadrature.
     """
-    from picirc.cli.evaluation import print_scores
+    from picirc.cli.queries import print_scores
 
     print_scores(model, data, query)
 
 
 def inspect(model: Path = _FOLDER, /, *, points: int | None = None, batch: int = 256) -> None:
-    """Print the columns and the structure of a model, its sizes, and an estimate of the memory that it needs.
+    """Print the columns and the structure of a model, its size, and an estimate of the memory it needs.
 
     Args:
         model: The folder or file of the model.
         points: The number of quadrature points of a pic; by default what it was validated with.
         batch: The number of rows of a batch.
     """
-    from picirc.cli.inspection import print_sizes
+    from picirc.cli.queries import print_sizes
 
     print_sizes(model, points, batch)
 

@@ -6,20 +6,19 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, validators
 
 Rule = Literal["shifted", "midpoint", "trapezoidal", "simpson", "gauss-legendre", "clenshaw-curtis"]
 Sharing = Literal["none", "composite", "full"]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
-Settled = TypeVar("Settled")
 
 # In the order of the help.
-_OUTPUT, _TABLE, _COLUMNS, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
+_TABLE, _COLUMNS, _OUTPUT, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
     Group(name, sort_key=place)
     for place, name in enumerate(
-        ("Output", "Table", "Columns of TABLE", "Data other than TABLE", "Model", "Training", "Quadrature of a pic")
+        ("Table", "Columns of TABLE", "Output", "Data other than TABLE", "Model", "Training", "Quadrature of a pic")
     )
 )
 
@@ -30,8 +29,8 @@ class DataOptions:
     """Which data.
 
     Attributes:
-        data: The name of a data set, such as mnist, or numbers in a file (npy, npz, csv, parquet), of which
-            a tenth is held out for testing and a tenth of the rest for validation.
+        data: The name of a data set, such as mnist, or a file of numbers (npy, npz, csv, parquet), of which a tenth is
+            held out for testing and a tenth of the rest for validation.
         data_dir: The folder of the data sets; by default PICIRC_DATA, then the cache.
         categorical: The columns of a csv or parquet file that hold categories; also for TABLE.
     """
@@ -47,8 +46,8 @@ class TableOptions:
     """How a table is read.
 
     Attributes:
-        delimiter: What separates the cells of a csv file: one character, or the word tab; by default a comma.
-        missing: What stands for a missing value besides the empty cell; by default NA, N/A, NaN, NULL, None and ?.
+        delimiter: What separates the cells of a csv file: one character, or tab; by default a comma.
+        missing: What stands for a missing value besides an empty cell; by default NA, N/A, NaN, NULL, None and ?.
     """
 
     delimiter: str | None = None
@@ -61,10 +60,10 @@ class ColumnOptions:
     """What the columns of a table are.
 
     Attributes:
-        columns: NAME=KIND for a column that is not what it seems: gaussian, student, laplace, categorical, bernoulli,
+        columns: NAME=KIND, where the inferred kind is wrong: gaussian, student, laplace, categorical, bernoulli,
             poisson or binomial.
         drop: The columns to leave out, such as identifiers.
-        unseen: What becomes of a category that is not in TABLE when the model is used.
+        unseen: How to treat a category that is not in TABLE when the model is used.
     """
 
     columns: tuple[str, ...] = ()
@@ -81,7 +80,7 @@ class ModelOptions:
         model: A probabilistic integral circuit, or tables with as many states as points.
         structure: The dependencies: a tree learned from the data, or a fixed structure.
         product: How a region graph combines the parts of a region.
-        points: Quadrature points of each latent of a pic, or states of each latent of an hclt; by default 64, for TABLE
+        points: Quadrature points of each latent of a pic, or states of each latent of an hclt; by default 32, for TABLE
             by its size.
         rule: The quadrature rule of the training.
         width: The width of the neural nets; by default 256, for TABLE by its size.
@@ -89,7 +88,7 @@ class ModelOptions:
         input_sharing: What the nets of input units share; by default full for images whose pixels are of one finite
             family, else composite.
         inputs: The distribution of each variable; auto: bernoulli for zeros and ones, categorical for data sets and for
-            columns of few whole numbers, else gaussian.
+            columns with few different integers, else gaussian.
     """
 
     model: Literal["pic", "hclt"] = "pic"
@@ -109,17 +108,17 @@ class TrainingOptions:
     """How it is trained.
 
     Attributes:
-        steps: The largest number of steps; by default 5000, for TABLE by its size, as are the next three.
-        batch: Rows of a batch; by default 256.
+        steps: The largest number of steps; by default 5000, for TABLE by its size, like the next three.
+        batch: Rows of a batch; by default 128, with em 256.
         lr: The largest step size; by default 0.02, with em 0.01.
         lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of 0.02 or 0.01.
         restart: Steps after which the annealing starts again; by default never, with em every 500.
-        optimizer: The optimizer of gradient training.
-        weight_decay: Of the optimizer; by default 0, for TABLE by its size.
-        clip: The largest norm of a gradient; by default any, for TABLE by its size.
+        optimizer: The optimizer of gradient training; by default adam, for TABLE adamw.
+        weight_decay: Weight decay of the optimizer; by default 0, for TABLE by its size.
+        clip: The largest norm of a gradient; by default no limit, for TABLE by its size.
         em: Train an hclt by expectation-maximisation.
-        smoothing: Pseudo-observations added to each distribution by em.
-        seed: Decides the initial parameters, the order of the data and the random points.
+        smoothing: Pseudo-observations added to each distribution by em; by default 0.01.
+        seed: Determines the initial parameters, the order of the data and the random points.
         patience: Steps without improvement on the validation data after which training stops, 0 for never; by default
             1250, for TABLE by its size.
         validate_every: Steps between validations; by default 250, for TABLE by its size.
@@ -131,11 +130,11 @@ class TrainingOptions:
     lr: float | None = None
     lr_min: float | None = None
     restart: int | None = None
-    optimizer: Literal["adam", "adamw"] = "adam"
+    optimizer: Literal["adam", "adamw"] | None = None
     weight_decay: float | None = None
     clip: float | None = None
     em: bool = False
-    smoothing: float = 0.01
+    smoothing: float | None = None
     seed: Seed = 0
     patience: int | None = None
     validate_every: int | None = None
@@ -149,15 +148,15 @@ class OutputOptions:
 
     Attributes:
         out: The folder for the model; with --data also for the metrics, the summary and the checkpoint.
-        overwrite: Start anew in a folder with a model or other results.
-        checkpoint_every: Steps between checkpoints; for --data.
+        overwrite: Replace the model or the results that are there.
+        checkpoint_every: Steps between checkpoints; by default 1000; for --data.
         resume: Continue from the checkpoint in the folder; for --data.
         tensorboard: Also write the metrics for TensorBoard; for --data.
     """
 
     out: Path
     overwrite: bool = False
-    checkpoint_every: int = 1000
+    checkpoint_every: int | None = None
     resume: bool = False
     tensorboard: bool = False
 
@@ -169,41 +168,11 @@ class QueryOptions:
 
     Attributes:
         points: The number of points; by default what the model was validated with.
-        rule: The rule; the shifted one stands for its middle draw.
+        rule: The rule; for shifted, its middle draw.
     """
 
     points: int | None = None
     rule: Rule | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataModelOptions(ModelOptions):
-    """The model of data other than TABLE, with nothing left open."""
-
-    points: int = 64
-    width: int = 256
-    sharing: Sharing = "composite"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataTrainingOptions(TrainingOptions):
-    """The training on data other than TABLE, with nothing left open."""
-
-    steps: int = 5000
-    batch: int = 256
-    weight_decay: float = 0.0
-    patience: int = 1250
-    validate_every: int = 250
-
-
-def settle(options: object, cls: type[Settled]) -> Settled:
-    """The options as another class, whose defaults stand for what was left open.
-
-    Example:
-        >>> settle(ModelOptions(width=8), DataModelOptions).width, settle(ModelOptions(), DataModelOptions).width
-        (8, 256)
-    """
-    return cls(**{name: value for name, value in given(options).items() if value is not None})
 
 
 def given(options: object) -> dict[str, Any]:
@@ -218,7 +187,7 @@ def differing(options: object) -> dict[str, Any]:
 
 
 def command_line(name: str, *options: object, arguments: Sequence[str] = ()) -> str:
-    """The command with all options that differ from their defaults, whether flags or a file set them.
+    """The command with all options that differ from their defaults, set by flags or by a file.
 
     Example:
         >>> command_line("fit", TrainingOptions(em=True, lr=0.1), arguments=["my table.csv"])

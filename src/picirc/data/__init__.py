@@ -1,21 +1,19 @@
-"""Readers for the data sets of the literature, and for tables in files.
+"""Data sets of the literature, and tables in files.
 
 :func:`load` returns a :class:`Dataset` by its name; :func:`read` returns a :class:`Table` from a file.
 """
 
 from __future__ import annotations
 
-from picirc.data.binary import read_binary_set
-from picirc.data.cells import Table
 from picirc.data.dataset import Dataset, Provenance
-from picirc.data.digits import read_digits
-from picirc.data.fetch import DownloadError
-from picirc.data.images import read_images
-from picirc.data.locate import DataDir, cache_folder, data_folders, find, obtain
+from picirc.data.files import DataDir, DownloadError, data_folders, find, obtain
+from picirc.data.frames import Table
+from picirc.data.images import read_digits, read_images
 from picirc.data.sources import SETS, FileSet, binary_set
 from picirc.data.tables import read, read_csv, read_numpy, read_parquet
-from picirc.data.text import decode, read_sentences_set
+from picirc.data.text import decode, read_binary_set, read_sentences_set
 from picirc.errors import ArgumentError
+from picirc.folders import cache_folder
 
 __all__ = [
     "Dataset",
@@ -54,17 +52,18 @@ def load(
 ) -> Dataset:
     """Load a data set by its name.
 
-    The digits come with the package. The files of the others are looked for in ``data_dir``; without it in the folder
-    that the environment variable ``PICIRC_DATA`` names, then in the user's cache; and if found nowhere they are
-    downloaded from their public home, into ``data_dir`` or the cache, and verified. They may be packed with gzip or
-    not. Besides ``mnist/``, ``debd/nltcs/`` and so on, some usual other folders such as ``MNIST/raw/`` are searched.
+    The digits come with the package. The files of the others are searched for in ``data_dir``; without it in the folder
+    that the environment variable ``PICIRC_DATA`` names, then in the user's cache. Files that are not found are
+    downloaded from their public home, into ``data_dir`` or the cache, and verified. They may be compressed with gzip.
+    Besides ``mnist/``, ``debd/nltcs/`` and so on, other common folders such as ``MNIST/raw/`` are searched.
 
     Args:
         name: One of :func:`names`, or the NAME of files ``NAME.{train,valid,test}.data`` of zeros and ones separated by
             commas, in ``debd/NAME/``, ``NAME/`` or the data folder itself.
         data_dir: The only folder to search and to download to.
-        seed: Which training images are held out for validation; of no effect where the source has a validation part.
-        valid_fraction: How many are.
+        seed: Determines which training images are held out for validation; no effect if the source has a validation
+            part.
+        valid_fraction: The fraction held out.
         download: Whether to download what is not found.
         base_url: A folder on a server that holds the files, instead of the public home.
 

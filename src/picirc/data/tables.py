@@ -1,11 +1,20 @@
-"""Tables from files: CSV, Parquet and NumPy."""
+"""Tables in files: CSV, Parquet and NumPy, read as frames or as arrays of numbers, and written.
+
+The cells of a CSV file are strings. A column holds numbers if all its cells are numbers, else strings; a column that
+mixes both is an error unless its type is known, so a typing error in a number does not become a category.
+"""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
+import math
+import re
 import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -13,38 +22,61 @@ from typing import Any
 
 import numpy as np
 
-from picirc.data.cells import (
-    Categorical,
-    Table,
-    check_names,
-    check_values,
-    codes,
-    not_numeric,
-    numbered,
-    numbers,
-)
-from picirc.data.unpacked import read_text
+from picirc.data.files import read_text
+from picirc.data.frames import Array, Cells, Frame, Table, codes_of, few, numbered, read_frame
 from picirc.errors import ArgumentError
-
-MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
+from picirc.structure.information import as_matrix
 
 FilePath = str | PathLike[str]
+# The names of categorical columns, or the levels of each as another table has them.
+Categorical = Collection[str] | Mapping[str, Sequence[str]]
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
+ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".npy", ".npz")
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_PADDED = re.compile(r"[+-]?0[0-9]+")  # leading zeros would be lost in a number
+_BOOLEANS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+_LARGEST_INTEGER = 2.0**53  # below, every integer is a float
+
+
+def read_file(path: FilePath, *, delimiter: str | None = None, missing: Collection[str] = MISSING) -> Frame:
+    """Read a table from a file; the ending tells the format: .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
+
+    Args:
+        path: The file.
+        delimiter: What separates the cells of a CSV file; by default a comma, a tab in a ``.tsv`` file.
+        missing: What stands for a missing value in a CSV file besides the empty cell.
+
+    Raises:
+        ArgumentError: The file has another format, or is malformed; the error names the line. A cell that does not
+            fit its column is reported when the column is read.
+    """
+    path = Path(path)
+    name = path.name.lower()
+    if not name.endswith(ENDINGS):
+        raise ArgumentError(str(path), f"a file that ends in {', '.join(ENDINGS)}", path.suffix or "no ending")
+    if name.endswith(".parquet"):
+        return _parquet_frame(path)
+    if name.endswith((".npy", ".npz")):
+        table = read_numpy(path)
+        return read_frame(dict(zip(table.columns, table.values.T, strict=True)))
+    usual = "\t" if name.endswith(".tsv") else ","
+    return _csv_frame(path, usual if delimiter is None else delimiter, {*missing, ""})
 
 
 def read(path: FilePath, categorical: Categorical = ()) -> Table:
-    """Read a table from a file; the ending tells the format: .csv or .csv.gz, .parquet, .npy or .npz.
+    """Read a table of numbers from a file; the ending tells the format: .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
 
     Args:
         path: The file.
         categorical: The categorical columns, as for :func:`read_csv`; a NumPy file has none.
     """
     name = Path(path).name.lower()
-    if name.endswith((".csv", ".csv.gz")):
-        return read_csv(path, categorical)
-    if name.endswith(".parquet"):
-        return read_parquet(path, categorical)
+    if not name.endswith(ENDINGS):
+        raise ArgumentError("path", f"a file that ends in {', '.join(ENDINGS)}", str(path))
     if not name.endswith((".npy", ".npz")):
-        raise ArgumentError("path", "a file that ends in .csv, .csv.gz, .parquet, .npy or .npz", str(path))
+        return _as_table(path, read_file(path), categorical)
     if categorical:
         raise ArgumentError("categorical", "none for a NumPy file, which holds numbers only", list(categorical))
     return read_numpy(path)
@@ -58,90 +90,35 @@ def read_csv(
     delimiter: str = ",",
     missing: Collection[str] = MISSING,
 ) -> Table:
-    """Read a CSV file in UTF-8, packed with gzip or not.
+    """Read a table of numbers from a CSV file in UTF-8, compressed with gzip or not.
 
     Args:
         path: The file.
-        categorical: The names of the categorical columns, whose levels are numbered in the order of their texts; or
-            a mapping from the names to their levels. Read the test table with the ``levels`` of the training table.
+        categorical: The names of the categorical columns, whose levels are numbered in alphabetical order; or a mapping
+            from the names to their levels. Read the test table with the ``levels`` of the training table.
         header: Whether the first line has the names; without it they are x0, x1, ….
         delimiter: What separates the cells.
-        missing: What stands for a missing value. White space around a cell does not count; empty lines are skipped.
+        missing: What stands for a missing value. White space around a cell is ignored; empty lines are skipped.
 
     Raises:
-        ArgumentError: A row has another number of cells than the first line, or a cell is no finite number or
-            no known level; the error names the file and the line.
+        ArgumentError: A row has another number of cells than the first line, or a cell is neither a finite number nor
+            a known level; the error names the file and the line.
     """
-    path = Path(path)
-    lines, rows = read_cells(path, delimiter)
-    columns = tuple(rows[0]) if header else numbered(len(rows[0]))
-    if header:
-        lines, rows = lines[1:], rows[1:]
-    if not rows:
-        raise ArgumentError(str(path), "at least one row", "a header alone")
-    check_names(path, columns, categorical)
-
-    def place(row: int) -> str:
-        return f"{path}, line {lines[row]}"
-
-    values = np.empty((len(rows), len(columns)))
-    levels = {}
-    for index, name in enumerate(columns):
-        cells = [None if row[index] in missing else row[index] for row in rows]
-        if name in categorical:
-            values[:, index], levels[name] = codes(name, cells, categorical, place)
-        else:
-            values[:, index] = numbers(name, cells, place)
-    return Table(columns, values, levels)
+    return _as_table(path, _csv_frame(Path(path), delimiter, missing, header), categorical)
 
 
 def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
-    """Read a Parquet file, in which nulls are missing values; this needs pyarrow, the extra ``picirc[data]``.
+    """Read a table of numbers from a Parquet file, where nulls are missing; needs pyarrow, the extra ``picirc[data]``.
 
     Args:
         path: The file.
         categorical: The categorical columns, as for :func:`read_csv`.
 
     Raises:
-        ArgumentError: pyarrow is not installed, the file is none, or a column that is not declared categorical holds
-            something else than finite numbers.
+        ArgumentError: pyarrow is not installed, the file is not a Parquet file, or a column that is not declared
+            categorical holds something other than finite numbers.
     """
-    path = Path(path)
-    table = read_parquet_file(path)
-    arrow = import_module("pyarrow")
-    columns = tuple(table.column_names)
-    check_names(path, columns, categorical)
-    kinds = arrow.types
-    numeric = (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal)
-    values = np.empty((table.num_rows, len(columns)))
-    levels = {}
-    for index, (name, column) in enumerate(zip(columns, table.columns, strict=True)):
-        if name in categorical:
-            cells = [None if cell is None else str(cell) for cell in column.to_pylist()]
-            values[:, index], levels[name] = codes(name, cells, categorical, lambda row: f"{path}, row {row}")
-            continue
-        if not any(is_kind(column.type) for is_kind in numeric):  # a cast would also read text as numbers
-            raise not_numeric(str(path), name, str(column.type))
-        try:
-            values[:, index] = column.cast("float64").to_numpy()
-        except arrow.ArrowInvalid as error:
-            raise not_numeric(str(path), name, f"one that no float holds exactly ({error})") from error
-    return Table(columns, check_values(path, values), levels)
-
-
-def read_parquet_file(path: Path) -> Any:
-    """Return the pyarrow table in a Parquet file."""
-    try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    except ImportError as error:
-        remedy = "install the extra picirc[data]"
-        raise ArgumentError("path", "a file that can be read without pyarrow", str(path), remedy) from error
-    if not path.is_file():
-        raise ArgumentError(str(path), "a file", "none there")
-    try:
-        return parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
-        raise ArgumentError(str(path), "a Parquet file", f"none ({error})") from error
+    return _as_table(path, _parquet_frame(Path(path)), categorical)
 
 
 def read_numpy(path: FilePath, key: str | None = None) -> Table:
@@ -152,30 +129,106 @@ def read_numpy(path: FilePath, key: str | None = None) -> Table:
         key: Which array of an .npz file; not needed if there is only one.
 
     Raises:
-        ArgumentError: It is no NumPy file, or holds no such array, or one that is no table of numbers.
+        ArgumentError: It is not a NumPy file, or has no such array, or one that is not a table of numbers.
     """
     path = Path(path)
     try:
         with path.open("rb") as file:
             loaded = np.load(file, allow_pickle=False)
             array = loaded if isinstance(loaded, np.ndarray) else loaded[_chosen_key(path, loaded.files, key)]
-    except ArgumentError:
-        raise
+        values = as_matrix(array)
+    except ArgumentError as error:
+        if error.argument == "key":
+            raise
+        raise ArgumentError(str(path), "a table of finite numbers, (row, column)", f"another one ({error})") from error
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise ArgumentError(str(path), "a whole NumPy file of plain numbers", f"none ({error})") from error
-    values = check_values(path, array)
     return Table(numbered(values.shape[1]), values)
 
 
-def read_cells(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
-    """Return the cells of every row, all of the same number, and the lines on which the rows begin."""
+def encode_table(name: str, columns: Any, delimiter: str | None = None) -> bytes:
+    """The bytes of a table in a file.
+
+    Args:
+        name: The name of the file; its ending tells the format: .csv, .csv.gz, .tsv or .parquet.
+        columns: The cells of each column by name, None or NaN where missing; or a pyarrow table.
+        delimiter: What separates the cells of a CSV file; by default a comma, a tab in a ``.tsv`` file.
+    """
+    name = name.lower()
+    if name.endswith(".parquet"):
+        return _encode_parquet(columns)
+    if not isinstance(columns, Mapping):
+        columns = columns.to_pydict()
+    content = _encode_csv(columns, delimiter or ("\t" if name.endswith(".tsv") else ","))
+    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content  # the same cells make the same file
+
+
+def dtype_for(kind: str) -> str | None:
+    """The type as which to read a CSV column that is declared to be of a kind; None to infer it.
+
+    A category may look like a number, and then keeps its leading zeros; all other kinds are numbers.
+    """
+    return {"auto": None, "bernoulli": None, "categorical": "text"}.get(kind, "float")
+
+
+def cell_text(cell: object) -> str:
+    """A cell as it is written in a CSV file.
+
+    Example:
+        >>> [cell_text(cell) for cell in (None, math.nan, 3, 0.1, "a b")]
+        ['', '', '3', '0.1', 'a b']
+    """
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    return repr(cell) if isinstance(cell, float) else str(cell)
+
+
+def typed_cells(texts: Sequence[str | None]) -> list[Any]:
+    """The cells of a CSV column of which nothing is known: as integers, as floats or as they are written.
+
+    Example:
+        >>> typed_cells(["1", None, "20"]), typed_cells(["1", "2.5"]), typed_cells(["01", "2"]), typed_cells(["1", "x"])
+        ([1, None, 20], [1.0, 2.5], ['01', '2'], ['1', 'x'])
+    """
+    present = [text for text in texts if text is not None]
+    if any(map(_PADDED.fullmatch, present)) or not all(map(_is_number, present)):
+        return list(texts)
+    convert = int if all(map(_WHOLE.fullmatch, present)) else float
+    return [None if text is None else convert(text) for text in texts]
+
+
+# CSV
+
+
+def _csv_frame(path: Path, delimiter: str, missing: Collection[str], header: bool = True) -> Frame:
+    lines, rows = _read_rows(path, delimiter)
+    names = tuple(rows[0]) if header else numbered(len(rows[0]))
+    if header:
+        lines, rows = lines[1:], rows[1:]
+    if not rows:
+        raise ArgumentError(str(path), "at least one row", "a header alone")
+    _check_names(path, names)
+    columns = zip(*rows, strict=True)
+    written = {
+        name: [None if cell in missing else cell for cell in cells] for name, cells in zip(names, columns, strict=True)
+    }
+
+    @cache
+    def read(name: str, dtype: str | None) -> Cells:
+        return _typed(path, name, written[name], dtype, lines)
+
+    return Frame(names, len(rows), "mapping", None, read, written, lines)
+
+
+def _read_rows(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
+    """The cells of every row, equally many in all, and the lines on which the rows begin."""
     if len(delimiter) != 1:
         raise ArgumentError("delimiter", "one character", delimiter)
     text = io.StringIO(read_text(path), newline="")
     reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
-    last = 0  # the line on which the row before ended
+    last = 0  # the line on which the previous row ended
     try:
         for row in reader:
             line, last = last + 1, reader.line_num
@@ -191,6 +244,159 @@ def read_cells(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
     if not rows:
         raise ArgumentError(str(path), "a CSV file", "an empty one")
     return lines, rows
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    for index, name in enumerate(names):
+        if not name or name in names[:index]:
+            got = f"{name!r} twice" if name else f"none for column {index}"
+            raise ArgumentError(str(path), "a name of its own for every column", got)
+
+
+def _typed(path: Path, name: str, cells: Sequence[str | None], dtype: str | None, lines: Sequence[int]) -> Cells:
+    """The cells of a column as numbers, strings or booleans."""
+    present = [cell for cell in cells if cell is not None]
+    if not present:
+        return Cells(name, "float", np.full(len(cells), np.nan))
+    if dtype is None:
+        dtype = _inferred(path, name, cells, lines)
+    if dtype == "text":
+        return Cells(name, "text", np.array(cells, dtype=object))
+    for cell, line in zip(cells, lines, strict=True):
+        if cell is not None and dtype == "boolean" and cell.lower() not in _BOOLEANS:
+            raise ArgumentError(f"{path}, line {line}", f"true or false in column {name}", cell)
+        if cell is not None and dtype != "boolean" and not _is_number(cell):
+            raise _not_numeric(f"{path}, line {line}", name, cell)
+    if dtype == "boolean":
+        return Cells(name, dtype, np.array([np.nan if c is None else _BOOLEANS[c.lower()] for c in cells]))
+    values = np.array([np.nan if cell is None else float(cell) for cell in cells])
+    integer = all(map(_WHOLE.fullmatch, present))
+    gaps = len(present) < len(cells)
+    whole = gaps and bool((np.floor(values) == values)[~np.isnan(values)].all())
+    return Cells(name, "integer" if integer else "float", values, whole=whole)
+
+
+def _inferred(path: Path, name: str, cells: Sequence[str | None], lines: Sequence[int]) -> str:
+    """What a column holds, judged by its cells."""
+    kinds = [None if cell is None else _is_number(cell) for cell in cells]
+    if False not in kinds:
+        padded = any(cell is not None and _PADDED.fullmatch(cell) for cell in cells)
+        return "text" if padded else "float"
+    if True not in kinds:
+        return "text"
+    odd = kinds.index(kinds.count(True) < kinds.count(False))
+    other = kinds.index(not kinds[odd])
+    expected = f"{'a string' if kinds[odd] else 'a finite number'} in column {name} as in line {lines[other]}"
+    remedy = "correct it, declare it a missing value, or declare the column categorical"
+    raise ArgumentError(f"{path}, line {lines[odd]}", expected, str(cells[odd]), remedy)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return math.isfinite(float(cell)) and "_" not in cell
+    except ValueError:
+        return False
+
+
+def _encode_csv(columns: Mapping[str, Any], delimiter: str) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(cell_text, _as_list(cells)) for cells in columns.values()), strict=True))
+    return text.getvalue().encode()
+
+
+def _as_list(cells: Any) -> list[Any]:
+    """The cells as Python values."""
+    found: list[Any] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
+    return found
+
+
+# Parquet
+
+
+def _parquet_frame(path: Path) -> Frame:
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        remedy = "install the extra picirc[data]"
+        raise ArgumentError("path", "a file that can be read without pyarrow", str(path), remedy) from error
+    if not path.is_file():
+        raise ArgumentError(str(path), "a file", "none there")
+    try:
+        table = parquet.read_table(path)
+    except (OSError, arrow.ArrowException) as error:
+        raise ArgumentError(str(path), "a Parquet file", f"none ({error})") from error
+    if not table.num_rows:
+        raise ArgumentError(str(path), "at least one row", "none")
+    _check_names(path, table.column_names)
+    return replace(read_frame(table), container="mapping")  # a file says nothing about the kind of table to return
+
+
+def _encode_parquet(columns: Any) -> bytes:
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    if isinstance(columns, Mapping):
+        cells = {
+            name: [None if cell != cell else cell for cell in _as_list(column)] for name, column in columns.items()
+        }
+        columns = arrow.table(cells)
+    content = io.BytesIO()
+    parquet.write_table(columns, content)
+    return content.getvalue()
+
+
+# Numbers
+
+
+def _as_table(path: FilePath, frame: Frame, categorical: Categorical) -> Table:
+    """The frame as numbers: strings only where a column is declared categorical, so that nothing is guessed."""
+    if isinstance(categorical, str):
+        raise ArgumentError("categorical", "a collection of names", categorical, f"write [{categorical!r}]")
+    unknown = [name for name in categorical if name not in frame.names]
+    if unknown:
+        raise ArgumentError("categorical", f"names among {few(frame.names)}", unknown[0])
+    values, levels = np.empty((frame.rows, len(frame.names))), {}
+    for index, name in enumerate(frame.names):
+        if name in categorical:
+            known = categorical[name] if isinstance(categorical, Mapping) else None
+            values[:, index], levels[name] = _coded(path, name, frame, known)
+        else:
+            values[:, index] = _numbers(path, name, frame)
+    return Table(frame.names, values, levels)
+
+
+def _numbers(path: FilePath, name: str, frame: Frame) -> Array:
+    try:
+        cells = frame.cells(name, "float")
+    except ArgumentError as error:
+        if frame.written is not None:  # it names the line already
+            raise
+        raise _not_numeric(str(path), name, f"another column ({error})") from error
+    if cells.dtype == "text":
+        raise _not_numeric(str(path), name, "strings")
+    if frame.written is None and cells.dtype == "integer" and (np.abs(cells.values) >= _LARGEST_INTEGER).any():
+        raise _not_numeric(str(path), name, "one that no float holds exactly")
+    return cells.values
+
+
+def _coded(path: FilePath, name: str, frame: Frame, known: Sequence[str] | None) -> tuple[Array, tuple[str, ...]]:
+    """The codes of a categorical column and its levels."""
+    cells = np.array([None if c is None else str(c) for c in frame.cells(name, "text").objects()], dtype=object)
+    levels = tuple(sorted({cell for cell in cells if cell is not None}) if known is None else known)
+    if not levels or len(set(levels)) < len(levels):
+        raise ArgumentError("categorical", f"distinct levels for column {name}, at least one", levels)
+    codes = codes_of(cells, levels)
+    strange = [row for row, cell in enumerate(cells) if cell is not None and np.isnan(codes[row])]
+    if strange:
+        row = strange[0]
+        place = f"{path}, line {frame.lines[row]}" if frame.lines else f"{path}, row {row}"
+        raise ArgumentError(place, f"a known level of column {name} ({few(levels)})", cells[row])
+    return codes, levels
+
+
+def _not_numeric(place: str, name: str, got: str) -> ArgumentError:
+    remedy = f"correct it, declare it a missing value, or declare the column: categorical=[{name!r}]"
+    return ArgumentError(place, f"a finite number in column {name}", got, remedy)
 
 
 def _chosen_key(path: Path, keys: Sequence[str], key: str | None) -> str:

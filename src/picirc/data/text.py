@@ -1,4 +1,4 @@
-"""Sentences as rows of characters: PTB-288, the Penn Tree Bank as models of fixed length read it."""
+"""Data sets in text files: sentences as rows of characters, and zeros and ones separated by commas."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from picirc.data.dataset import Dataset, Provenance, Rows
-from picirc.data.unpacked import read_text
+from picirc.data.files import open_unpacked, read_text
 from picirc.errors import ArgumentError
 
-PADDING = "@"  # category 0; it occurs nowhere in the Penn Tree Bank
+PADDING = "@"  # category 0; it does not occur in the Penn Tree Bank
 LENGTH = 288
 MOST_SYMBOLS = 256  # a category is one byte
 
@@ -45,7 +45,7 @@ def read_sentences_set(name: str, paths: Sequence[Path], source: str, length: in
 
 
 def read_sentences(path: Path) -> dict[int, str]:
-    """Return the stripped sentences of a file by their line, from 1; empty lines are no sentences."""
+    """Return the stripped sentences of a file by line number, from 1; empty lines are skipped."""
     lines = enumerate(read_text(path).split("\n"), start=1)
     sentences = {number: sentence for number, line in lines if (sentence := line.strip())}
     if not sentences:
@@ -86,3 +86,42 @@ def decode(rows: npt.ArrayLike, symbols: str) -> list[str]:
     if codes.size and not (codes.min() >= 0 and codes.max() < len(symbols)):
         raise ArgumentError("rows", f"categories 0 to {len(symbols) - 1}", f"{codes.min()} to {codes.max()}")
     return ["".join(symbols[code] for code in row).rstrip(PADDING) for row in codes]
+
+
+def read_binary_set(name: str, paths: Sequence[Path], source: str) -> Dataset:
+    """Read a binary data set from its files for training, validation and testing."""
+    train, valid, test = (read_binary(path) for path in paths)
+    for path, rows in zip(paths[1:], (valid, test), strict=True):
+        if rows.shape[1] != train.shape[1]:
+            raise ArgumentError(str(path), f"{train.shape[1]} variables, as for training", rows.shape[1])
+    return Dataset(name, train, valid, test, categories=2, provenance=Provenance(source, tuple(paths)))
+
+
+def read_binary(path: Path) -> Rows:
+    """Read lines such as ``0,1,1,0``, compressed with gzip or not.
+
+    Raises:
+        ArgumentError: A line is not of that form or of another length than the first; the error names the line.
+    """
+    with open_unpacked(path) as file:
+        lines = [line.rstrip() for line in file.read().rstrip().split(b"\n")]
+    width = len(lines[0])
+    # All lines of one width: the file is a matrix of characters, every second one a comma.
+    for number, line in enumerate(lines, start=1):
+        if len(line) != width or not width:
+            raise _malformed(path, number, line, width)
+    characters = np.frombuffer(b",".join(lines) + b",", np.uint8).reshape(len(lines), -1)
+    values, commas = characters[:, ::2], characters[:, 1::2]
+    if values.shape != commas.shape:
+        raise _malformed(path, 1, lines[0], width)
+    wrong = ((values != ord("0")) & (values != ord("1"))).any(axis=1) | (commas != ord(",")).any(axis=1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise _malformed(path, row + 1, lines[row], width)
+    return values - np.uint8(ord("0"))
+
+
+def _malformed(path: Path, number: int, line: bytes, width: int) -> ArgumentError:
+    expected = f"{(width + 1) // 2} zeros and ones separated by commas"
+    shown = line.decode("ascii", "backslashreplace")
+    return ArgumentError(f"{path}, line {number}", expected, shown if len(shown) <= 60 else f"{shown[:60]}…")

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import torch
 
+from picirc.folders import cache_folder
+
 _FLAGS = ["-O3", "-std=c11", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 _SECONDS = 60  # that a compiler may take; it needs about one
 # Of files, of the compiler, without a home folder, and where PyTorch's threads are of another kind than they seem.
@@ -28,8 +30,7 @@ _LOG = logging.getLogger(__name__)
 def library() -> ctypes.CDLL | None:
     """The compiled loops, from the cache or compiled now; None where that is not possible.
 
-    ``PICIRC_NATIVE=0`` in the environment switches them off. The cache is the folder ``picirc`` in
-    ``XDG_CACHE_HOME``, by default ``~/.cache``.
+    ``PICIRC_NATIVE=0`` in the environment switches them off. The cache is ``picirc.data.cache_folder()``.
     """
     if os.environ.get("PICIRC_NATIVE") == "0":
         return None
@@ -49,7 +50,7 @@ def library() -> ctypes.CDLL | None:
 
 def _load(compiler: Sequence[str]) -> ctypes.CDLL:
     source = files("picirc.native").joinpath("kernels.c").read_text(encoding="utf-8")
-    place = _cache() / f"kernels-{_digest(source, compiler)}.so"
+    place = cache_folder() / f"kernels-{_digest(source, compiler)}.so"
     if not _is_whole(place):
         _compile(compiler, source, place)
     return ctypes.CDLL(str(place))
@@ -76,10 +77,6 @@ def _threads() -> ctypes.c_void_p | None:
     for found in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
         return ctypes.cast(ctypes.CDLL(str(found)).GOMP_parallel, ctypes.c_void_p)
     return None
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "picirc"
 
 
 def _flags() -> list[str]:

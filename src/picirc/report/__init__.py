@@ -1,34 +1,92 @@
-"""A report of a model of a table: one page that shows how well the model fits, and where it does not."""
+"""A report of a model of a table: one HTML page that shows how well the model fits, and where it does not."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from picirc import __version__
 from picirc.checks import check_integer
+from picirc.ensemble import Ensemble
 from picirc.io.files import replace_files
-from picirc.report.material import gather
-from picirc.report.page import page
+from picirc.report.dependencies import pairs_section, tree_section
+from picirc.report.drawing import Markup, join, label, percent, tag
+from picirc.report.material import Material, gather
+from picirc.report.overview import columns_section, training_section
+from picirc.report.surprises import anomalies_section, calibration_section
 from picirc.tables import TableModel
 
 __all__ = ["write_report"]
+
+# Nothing may be loaded and nothing may run, whatever the name of a column contains.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+class Section(NamedTuple):
+    """A section of the page: its anchor, its title, an explanation, and the function that makes it."""
+
+    anchor: str
+    title: str
+    words: str
+    make: Callable[[Material], Markup]
+
+
+SECTIONS = (
+    Section(
+        "training", "Training", "The log-likelihood of the training rows and of the rows held out.", training_section
+    ),
+    Section(
+        "tree",
+        "Dependencies",
+        "The tree of the columns with the largest mutual information in this table.",
+        tree_section,
+    ),
+    Section(
+        "pairs",
+        "Data and samples",
+        "The neighbours in the tree with the largest mutual information, in the data and in rows drawn from the model. "
+        "They should look alike.",
+        pairs_section,
+    ),
+    Section(
+        "calibration",
+        "Calibration",
+        "For every cell, the probability of a smaller value given the other cells of its row. If the conditional "
+        "distributions are right, these are uniform from 0 to 1. A valley in the middle means that the model is "
+        "overconfident, a hill that it is underconfident, a slope that it is too high or too low.",
+        calibration_section,
+    ),
+    Section(
+        "anomalies",
+        "Most surprising rows",
+        "The surprise of a row is how far its log-density lies below what the model expects of rows with the same "
+        "cells missing. Rows are counted from 0; p is the probability of a value at least as extreme, given the rest "
+        "of the row.",
+        anomalies_section,
+    ),
+    Section("columns", "Columns and missing values", "Every column of the table.", columns_section),
+)
 
 
 def write_report(model: TableModel, table: Any, path: str | PathLike[str], *, seed: int = 0) -> None:
     """Write a page of HTML that compares a model with a table.
 
-    The page holds everything that it shows and loads nothing. It has the training curve, the tree of dependencies,
-    pairs of columns in the data and among samples, the calibration of the conditional distributions, the rows that
-    surprise the model most, and a summary of the columns and of what is missing. A page that was there before is
-    replaced in one move.
+    The page is self-contained. It has the training curve, the tree of dependencies, pairs of columns in the data and
+    among samples, the calibration of the conditional distributions, the rows that surprise the model most, and a
+    summary of the columns and their missing values. An existing page is replaced atomically.
 
     Args:
         model: What ``fit_table`` returned.
         table: The table to compare it with, of any kind, with the columns of the model. Rows that the model has not
-            learned from say more.
+            learned from are more informative.
         path: The file to write, such as ``"report.html"``.
-        seed: Decides what is drawn from the model: the same seed, the same page.
+        seed: Determines what is drawn from the model: the same seed gives the same page.
 
     Example:
         >>> import tempfile
@@ -42,3 +100,53 @@ def write_report(model: TableModel, table: Any, path: str | PathLike[str], *, se
     """
     content = page(gather(model, table, check_integer("seed", seed, 0))).encode("utf-8")
     replace_files({Path(path): content})
+
+
+def page(material: Material) -> Markup:
+    """The whole page."""
+    style = files("picirc.report").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", "Report of a model of a table"),
+        tag("style", Markup(style)),
+    )
+    links = [tag("a", section.title, href=f"#{section.anchor}") for section in SECTIONS]
+    top = tag("header", tag("h1", "Model report"), tag("p", _subtitle(material)), _tiles(material), tag("nav", *links))
+    sections = [_section(section, material) for section in SECTIONS]
+    foot = tag(
+        "footer",
+        tag("p", f"Written by picirc {__version__}. Logarithms are natural; densities are in the units of the table."),
+    )
+    body = tag("body", top, tag("main", *sections), foot)
+    return Markup(f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n")
+
+
+def _section(section: Section, material: Material) -> Markup:
+    heading, words = tag("h2", section.title), tag("p", section.words, class_="lead")
+    return tag("section", heading, words, section.make(material), id=section.anchor)
+
+
+def _subtitle(material: Material) -> str:
+    model = material.model.pic
+    count = sum(p.numel() for p in model.parameters())
+    kind = "A probabilistic integral circuit"
+    if isinstance(model, Ensemble):
+        kind = f"The average of {len(model.members)} probabilistic integral circuits"
+    return f"{kind} with {count:,} parameters and {material.model.points} quadrature points, compared with a table."
+
+
+def _tiles(material: Material) -> Markup:
+    gone = float(material.encoded.isnan().double().mean())
+    mean = float(np.mean(material.log_densities))
+    tiles = [
+        ("rows", f"{material.rows:,}"),
+        ("columns", f"{len(material.fields):,}"),
+        ("cells missing", percent(gone)),
+        ("mean log-density of a row", label(mean, 0.1) if math.isfinite(mean) else "−∞"),
+    ]
+    return tag("div", *(tag("div", tag("b", value), join([name])) for name, value in tiles), class_="tiles")

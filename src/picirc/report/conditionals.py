@@ -16,15 +16,15 @@ from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import Component, components
 from picirc.qpc.validation import as_points
 
-# A state that makes a value less probable than another one does by more than a factor e²⁰⁰ counts as this much less.
+# Log-densities of a value more than this below the largest over the states are raised to that level.
 _FARTHEST = 200.0
 
 
 class Softened(Points):
-    """Observed values, none of which rules a state out altogether.
+    """Observed values, none of which rules out a state.
 
-    What a value says about the states of its latent is divided out again to see what the others say; that needs a
-    number to divide by, also where the value is a wild one.
+    The likelihood of a value is divided out of the posterior of the states to get what the others say; so it must not
+    be zero, not even for an outlier.
     """
 
     def part(self, start: int, stop: int) -> Softened:

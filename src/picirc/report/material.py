@@ -1,7 +1,8 @@
-"""What the sections of a report are made from: the table, as many rows drawn from the model, and how columns depend."""
+"""What the sections of a report use: the table, rows drawn from the model, and how the columns depend on each other."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +20,9 @@ from picirc.tables import TableModel
 Array = npt.NDArray[np.float64]
 
 FEWEST_DRAWN, MOST_DRAWN = 500, 4000  # rows drawn from the model, whatever the table has
-_RANGE = 0.005  # the part of the values that may lie beyond each end of an axis
-_ROOM = 0.1  # how far an axis reaches beyond the others, as a part of its length
+_RANGE = 0.005  # the fraction of the values that may lie beyond each end of an axis
+_ROOM = 0.1  # how far an axis reaches beyond these, as a fraction of its length
+_MOST_UNIT_BINS = 40  # counts that span fewer values than this have a bin for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +31,7 @@ class Field:
 
     Attributes:
         name: Its name.
-        kind: The word for its family.
+        kind: The kind of its distribution.
         labels: The names of its categories; empty for numbers.
         whole: Whether its numbers are counts.
         data: The values in the units of the table, or the codes of categories; NaN where missing.
@@ -45,19 +47,16 @@ class Field:
 
     @property
     def observed(self) -> Array:
-        """The values that are there."""
+        """The values that are not missing."""
         return self.data[~np.isnan(self.data)]
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is there."""
+        """Whether all values are missing."""
         return bool(np.isnan(self.data).all())
 
     def limits(self) -> tuple[float, float]:
-        """From where to where an axis reaches: all values, but for a few that lie far outside.
-
-        A few values may lie beyond the ends, so that a single wild one does not squeeze all others into a corner.
-        """
+        """The ends of an axis: all values but a few outliers, which would squeeze all others into a corner."""
         values = self.observed if not self.empty else self.drawn
         low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
         room = _ROOM * (high - low)
@@ -74,28 +73,26 @@ class Field:
 
 
 def category_shares(codes: Array, count: int) -> Array:
-    """How often each of so many codes occurs, as shares of all."""
+    """The relative frequency of each of ``count`` codes."""
     found: Array = np.bincount(codes.astype(np.intp), minlength=count) / max(len(codes), 1)
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A model, a table, and what was drawn from the model to compare.
+    """A model, a table, and rows drawn from the model for comparison.
 
     Attributes:
         model: The model.
-        table: The table as the user gave it.
         fields: Its columns.
         encoded: The table as the circuit takes it, ``(rows, columns)``.
         drawn: Rows drawn from the circuit, in the same form.
         information: The mutual information between every two columns of the table, in nats.
         drawn_information: The same for the rows drawn.
-        seed: Of everything random.
+        seed: Determines everything random.
     """
 
     model: TableModel
-    table: Any
     fields: tuple[Field, ...]
     encoded: Tensor
     drawn: Tensor
@@ -110,7 +107,7 @@ class Material:
 
     @cached_property
     def tree(self) -> LatentTree:
-        """The tree of the columns that tell most about each other, whatever latents the model has."""
+        """The maximum spanning tree of the mutual information between columns, whatever latents the model has."""
         if len(self.fields) == 1:
             return LatentTree((-1,), ((0,),))
         return LatentTree.from_edges(maximum_spanning_tree(self.information))
@@ -121,12 +118,12 @@ class Material:
         return self.model.log_density_of_encoded(self.encoded.numpy())
 
     def some(self, most: int, purpose: int) -> npt.NDArray[np.intp]:
-        """At most so many rows of the table, for a purpose that has a number."""
+        """At most ``most`` rows of the table; each purpose has its own random numbers."""
         return some_rows(self.rows, most, (self.seed, purpose))
 
 
 def some_rows(rows: int, most: int, seed: tuple[int, ...]) -> npt.NDArray[np.intp]:
-    """All rows or, if there are too many, some of them chosen at random, in ascending order."""
+    """All rows or, if there are too many, a random choice of them, in ascending order."""
     if rows <= most:
         return np.arange(rows)
     return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
@@ -150,12 +147,30 @@ def gather(model: TableModel, table: Any, seed: int) -> Material:
         for place, column in enumerate(model.schema.columns)
     )
     kinds = ["categorical" if column.coded else "ordinal" for column in model.schema.columns]
-    # Equally many rows of both, because an estimate from few rows is lower than one from many.
+    # Equally many rows of both, because the estimate depends on the number of rows.
     data = encoded[some_rows(len(encoded), count, (seed, 0))]
     both = [mutual_information(rows, kinds) for rows in (data, drawn[: len(data)].numpy())]
-    return Material(model, table, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
+    return Material(model, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
 
 
 def _units(column: Any, codes: Array) -> Array:
     """Numbers in the units of the table; categories keep their codes."""
     return codes if column.coded else np.asarray(column.decode(codes), np.float64)
+
+
+def edges_of(field: Field, most: int) -> Array:
+    """The edges of the bins of a column of numbers; counts are in the middle of theirs."""
+    low, high = field.limits()
+    values = field.observed if not field.empty else field.drawn
+    if field.whole:
+        first, last = math.floor(low), math.ceil(high)
+        width = max(1, math.ceil((last - first + 1) / min(most, _MOST_UNIT_BINS)))
+        return np.arange(first, last + width + 1, width, dtype=np.float64) - 0.5
+    count = int(np.clip(2 * round(len(values) ** (1 / 3)), 8, most))
+    return np.linspace(low, high, count + 1)
+
+
+def densities(values: Array, edges: Array) -> Array:
+    """The share of the values in each bin divided by its width; values outside count towards the total."""
+    counts = np.histogram(values, edges)[0]
+    return counts / (max(len(values), 1) * np.diff(edges))

@@ -11,8 +11,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from picirc.errors import ArgumentError
-from picirc.structure.columns import Columns
-from picirc.structure.information import mutual_information
+from picirc.structure.information import Columns, mutual_information
 from picirc.structure.trees import LatentTree
 
 # Mutual information is a sum of many terms in no fixed order: smaller differences mean nothing.

@@ -1,11 +1,10 @@
-"""Models of tables: what the columns are, how a model is fitted to them, and what it answers in their own units."""
+"""Models of tables: what the columns are, how a model is fitted to them, and its answers in their own units."""
 
 from __future__ import annotations
 
-from picirc.tables.columns import Column
 from picirc.tables.defaults import Defaults, choose
 from picirc.tables.fitting import fit_table
 from picirc.tables.model import TableModel
-from picirc.tables.schema import Schema
+from picirc.tables.schema import Column, Schema
 
 __all__ = ["Column", "Defaults", "Schema", "TableModel", "choose", "fit_table"]

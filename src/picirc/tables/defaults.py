@@ -1,6 +1,6 @@
 """The settings of a model of a table, chosen from the size of the table.
 
-Every number that decides how large a model is, how long it is trained and how strongly it is smoothed stands in this
+Every number that determines how large a model is, how long it is trained and how strongly it is smoothed is in this
 file and nowhere else.
 """
 
@@ -12,22 +12,22 @@ from typing import Any
 from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 
-# Which columns of numbers are read as names of categories when nothing is declared.
+# Columns of integers are categories, unless declared otherwise, with at most this many different values.
 MOST_INTEGER_CATEGORIES = 10
-ROWS_PER_INTEGER_CATEGORY = 4  # fewer rows say nothing about single values
-# More different texts than both of these are an identifier, not a category.
+ROWS_PER_INTEGER_CATEGORY = 4  # fewer rows say nothing about a single value
+# A column with more different strings than both of these holds identifiers, not categories.
 MOST_TEXT_CATEGORIES = 100
 DISTINCT_TEXT_SHARE = 0.5
 
 # A real column is divided by its robust spread, or by this part of its largest deviation if that is more.
 LARGEST_STANDARDISED = 100.0
 
-# One latent, with correlations, can speak for all Gaussian columns of a table that has no more columns than this; in a
-# wider one, such as the pixels of images, the columns say more through latents of their own.
+# In a table with no more columns than this, all Gaussian columns share one latent, with correlations; in a wider one,
+# such as the pixels of images, columns with latents of their own fit better.
 MOST_COLUMNS_TOGETHER = 40
 SMALL_BLOCK = 4
 
-# A file that asks for more would take all the memory there is when the model is used.
+# A file that asks for more could take all memory when the model is used.
 MOST_POINTS = 1024
 
 
@@ -47,14 +47,14 @@ class Defaults:
         final_rate: The step size at the end.
         weight_decay: Pulls the parameters of the nets towards zero.
         clip: The largest norm of a gradient.
-        validate_every: Steps between looks at the rows held out.
+        validate_every: Steps between validations on the rows held out.
         patience: Steps without improvement after which training stops.
-        held_out: The part of the rows held out for stopping early; 0 for none.
-        floor: The least standard deviation (or scale) of an input, in units of the column's spread.
-        members: The number of models whose average is taken, each with other rows held out.
+        held_out: The fraction of the rows held out for early stopping; 0 for none.
+        floor: The smallest standard deviation (or scale) of an input, in units of the column's spread.
+        members: The number of models that are averaged, each with other rows held out.
         block: The largest number of Gaussian columns that share a latent and a matrix of correlations; 1 for none.
         tree_rows: The largest number of rows that the tree is learned from.
-        tree_reals: How real columns count for the tree: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
+        tree_reals: How the tree treats real columns: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
         tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
     """
@@ -83,11 +83,9 @@ class Defaults:
 
     def __post_init__(self) -> None:
         for name in ("points", "steps", "batch_size", "validate_every", "patience", "members", "block", "tree_rows"):
-            check_integer(name, getattr(self, name))
-        if self.points > MOST_POINTS:
-            raise ArgumentError("points", f"at most {MOST_POINTS:,} points", self.points)
+            check_integer(name, getattr(self, name), most=MOST_POINTS if name == "points" else None)
         if not 0 <= self.held_out < 1:
-            raise ArgumentError("held_out", "a part of the rows, from 0 to below 1", self.held_out)
+            raise ArgumentError("held_out", "a fraction from 0 to below 1", self.held_out)
 
 
 def choose(rows: int, columns: int, **given: Any) -> Defaults:
@@ -96,7 +94,7 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
     Args:
         rows: The number of rows, those to be held out included.
         columns: The number of columns.
-        **given: Attributes of :class:`Defaults` that are decided already; None counts as not given.
+        **given: Attributes of :class:`Defaults` that are fixed; None means not given.
 
     Example:
         >>> choose(10_000, 20).batch_size, choose(10_000, 20, batch_size=64).batch_size
@@ -111,8 +109,7 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
         found = replace(found, block=SMALL_BLOCK)
     decided = {name: value for name, value in given.items() if value is not None}
     if "steps" in decided:
-        steps = decided["steps"]
-        check_integer("steps", steps)
+        steps = check_integer("steps", decided["steps"])
         found = replace(found, validate_every=min(found.validate_every, steps), steps=steps)
     return replace(found, **decided)
 
@@ -120,7 +117,7 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
 def _for_size(rows: int, columns: int) -> Defaults:
     """Small tables get small models, wide inputs, few steps, and an average over several trainings.
 
-    Nothing is held out where a part would say nothing.
+    Nothing is held out of a table so small that the part held out would say nothing.
     """
     if rows < 100:
         return Defaults(
@@ -129,14 +126,6 @@ def _for_size(rows: int, columns: int) -> Defaults:
         )  # fmt: skip
     if rows < 1000:
         return Defaults(
-            points=16,
-            width=32,
-            steps=600,
-            rate=2e-2,
-            weight_decay=0.3,
-            patience=200,
-            held_out=0.15,
-            floor=0.1,
-            members=4,
+            points=16, steps=600, rate=2e-2, weight_decay=0.3, patience=200, held_out=0.15, floor=0.1, members=4
         )
     return Defaults(points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows))

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from picirc.checks import check_integer
 from picirc.data.dataset import hold_out
+from picirc.data.frames import read_frame
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Gaussian
@@ -22,14 +24,11 @@ from picirc.quadrature import shifted
 from picirc.structure.chow_liu import hidden_chow_liu
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree
-from picirc.tables.columns import EMPTY, Numbers
 from picirc.tables.defaults import Defaults, choose
-from picirc.tables.frames import read_frame
-from picirc.tables.inference import Declared
 from picirc.tables.model import TableModel
-from picirc.tables.schema import Schema
+from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
 
-_SCORED = 10_000  # rows are enough for a summary
+_SCORED = 10_000  # rows, enough for a summary
 
 Member = tuple[PIC, History, Any]  # a model, how it was trained, and the rows held out from it
 
@@ -48,16 +47,16 @@ def fit_table(
 ) -> TableModel:
     """Fit a probabilistic integral circuit to a table.
 
-    Gaussian columns share a latent, given which they are correlated; every other column hangs on a latent of its own.
-    The tree of the latents is the Chow–Liu tree of the columns. Everything that is not given is chosen from the size of
-    the table. If it has enough rows a part of them is held out, and training stops when the likelihood of that part no
-    longer improves. A small table gets several models, each with another part held out, and their average.
+    Gaussian columns share a latent, given which they are correlated; every other column has a latent of its own. The
+    tree of the latents is the Chow–Liu tree of the columns. Everything that is not given is chosen from the size of the
+    table. If it has enough rows, a fraction of them is held out, and training stops when the likelihood of these rows
+    no longer improves. For a small table several models are trained, each with other rows held out, and averaged.
 
     Args:
-        table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, or what
-            ``picirc.data.read`` returns; any cells may be missing.
+        table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, the path
+            of a file, or what ``picirc.data.read`` returns; any cells may be missing.
         columns: What is known of some columns, as for :meth:`Schema.infer`.
-        seed: Decides everything that is random: the same seed, the same model.
+        seed: Determines everything random: the same seed gives the same model.
         unseen: What to do later with categories that are not in the table: ``"error"`` or ``"missing"``.
         points: The number of quadrature points.
         width: The width of the nets, an even number.
@@ -75,11 +74,11 @@ def fit_table(
         >>> bool(model.impute({"height": [1.9], "weight": [None]})["weight"][0] > 50)
         True
     """
-    started = time.perf_counter()
+    started, seed = time.perf_counter(), check_integer("seed", seed, 0)
     frame = read_frame(table)
     named = {"points": points, "width": width, "steps": steps}
     given = dict(settings or {}) | {name: value for name, value in named.items() if value is not None}
-    chosen = choose(frame.rows, len(frame.columns), **given)
+    chosen = choose(frame.rows, len(frame.names), **given)
     schema = Schema.infer(frame, columns, unseen=unseen, floor=chosen.floor)
     if all(column.kind == EMPTY for column in schema.columns):
         raise ArgumentError("table", "a value in at least one column", "missing cells only")
@@ -87,17 +86,17 @@ def fit_table(
     kept, held = _split(len(rows), chosen, seed)
     tree = _tree(schema, rows if chosen.members > 1 else rows[kept], chosen, seed)
     structured = time.perf_counter()
-    members = _members(schema, tree, rows, chosen, int(seed), callbacks)
+    members = _members(schema, tree, rows, chosen, seed, callbacks)
     pics = [pic for pic, _, _ in members]
     model = TableModel(schema, pics[0] if len(pics) == 1 else Ensemble(pics), chosen.points)
     trained = time.perf_counter()
     model.summary = {
         "rows": {"train": len(kept), "valid": len(held)},
         "columns": len(schema.columns),
-        "seed": int(seed),
+        "seed": seed,
         "settings": asdict(chosen),
         "training": _training(members[0][1]) | {"stopped": members[-1][1].stopped},
-        # Of several models each row was learned by some; of one only those that were kept.
+        # Several models have learned from every row, a single one only from those kept.
         "log_density": {
             "train": _mean(model, rows if len(pics) > 1 else rows[kept]),
             "valid": _mean_held_out(schema, rows, members, chosen),
@@ -110,7 +109,7 @@ def fit_table(
 def _members(
     schema: Schema, tree: LatentTree, rows: Numbers, chosen: Defaults, seed: int, callbacks: Sequence[Callback]
 ) -> list[Member]:
-    """Train the models whose average is the result; steps are counted through for the callbacks."""
+    """Train the models to average; the callbacks count their steps consecutively."""
     found: list[Member] = []
     for number in range(chosen.members):
         kept, held = _split(len(rows), chosen, seed + number)
@@ -128,11 +127,9 @@ def _members(
 
 def _split(rows: int, chosen: Defaults, seed: int) -> tuple[Any, Any]:
     """The rows to learn from, and those held out."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ArgumentError("seed", "a whole number that is not negative", seed)
     if chosen.held_out == 0 or rows < 2:
         return np.arange(rows), np.arange(0)
-    return hold_out(rows, chosen.held_out, int(seed))
+    return hold_out(rows, chosen.held_out, seed)
 
 
 def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentTree:
@@ -146,7 +143,7 @@ def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentT
 
 
 def _groups(schema: Schema, rows: Numbers, chosen: Defaults) -> list[list[int]]:
-    """The columns of each latent: Gaussian ones together, those most correlated first if they are too many."""
+    """The columns of each latent: Gaussian ones together, the most correlated first if there are too many."""
     groups = [[column] for column in range(len(schema.columns))]
     joint = [i for i, column in enumerate(schema.columns) if isinstance(column.family, Gaussian)]
     if len(joint) > 1 and chosen.block > 1:
@@ -170,7 +167,7 @@ def _train(
     seed: int,
     callbacks: Sequence[Callback],
 ) -> tuple[PIC, History]:
-    source = torch.Generator().manual_seed(int(seed))
+    source = torch.Generator().manual_seed(seed)
     pic = PIC(
         tree, schema.families, chosen.width, chosen.sharing, chosen.input_sharing, sigma=chosen.sigma,
         correlated=chosen.block > 1, generator=source,
@@ -188,13 +185,13 @@ def _train(
         clip=chosen.clip,
         validate_every=chosen.validate_every,
         patience=chosen.patience,
-        seed=int(seed),
+        seed=seed,
         callbacks=callbacks,
     )
 
 
 def _training(history: History) -> dict[str, Any]:
-    """The history as plain JSON values; what is not a finite number becomes null."""
+    """The history as plain JSON values, with null for numbers that are not finite."""
     records = [{k: v if math.isfinite(v) else None for k, v in record.items()} for record in history.records]
     best = int(history.best["step"]) if history.records else 0
     return {"stopped": history.stopped, "best_step": best, "records": records}

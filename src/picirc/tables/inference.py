@@ -1,32 +1,74 @@
-"""What a column is, from what was declared of it and from its values."""
+"""What the columns of a table are, from what was declared of them and from their values.
+
+This is the only place where the type of a column is inferred.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from picirc.data.frames import Cells, Frame, Label, column_named, few
+from picirc.data.tables import dtype_for
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
 from picirc.inputs.location import LocationScale
-from picirc.tables.columns import KINDS, Column, Numbers
 from picirc.tables.defaults import (
     DISTINCT_TEXT_SHARE,
     LARGEST_STANDARDISED,
     MOST_INTEGER_CATEGORIES,
     MOST_TEXT_CATEGORIES,
     ROWS_PER_INTEGER_CATEGORY,
+    choose,
 )
-from picirc.tables.frames import Cells, Label, column_named
-
-Declared = str | Family
+from picirc.tables.schema import KINDS, Column, Declared, Numbers
 
 AUTO = "auto"
 WORDS = (AUTO, *KINDS.values())
-_LARGEST_INTEGER = 2.0**53  # up to here every whole number is a float
+_LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 _NORMAL_QUARTILES = 1.349  # the distance between the quartiles of a standard normal
 _CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a large value
+
+
+def infer_columns(
+    frame: Frame, columns: Declared | Mapping[Any, Declared] | None = None, floor: float | None = None
+) -> tuple[Column, ...]:
+    """The columns of a table; see ``Schema.infer`` for the arguments and the rules."""
+    declared = declarations(columns, frame.names)
+    least = choose(frame.rows, len(frame.names), floor=floor).floor
+    words = {name: word for name, word in declared.items() if isinstance(word, str)}
+    cells = [frame.cells(name, dtype_for(words.get(name, AUTO))) for name in frame.names]
+    undeclared = [part for part in cells if declared[part.name] == AUTO]
+    word, shared = _array_of_integers(undeclared) if undeclared and not frame.named else (AUTO, None)
+    found = []
+    for part in cells:
+        if declared[part.name] != AUTO:
+            found.append(infer_column(part, declared[part.name], least))
+        else:
+            found.append(infer_column(replace(part, categories=shared) if shared else part, word, least))
+    return tuple(found)
+
+
+def declarations(columns: Declared | Mapping[Any, Declared] | None, names: Sequence[str]) -> dict[str, Declared]:
+    """What is declared of each column of a table, by name; see ``Schema.infer`` for what can be."""
+    if isinstance(columns, str | Family):
+        return dict.fromkeys(names, columns)
+    if columns is not None and not isinstance(columns, Mapping):
+        expected = f"a mapping from names to {', '.join(map(repr, WORDS))}, or one of these"  # type: ignore[unreachable]
+        raise ArgumentError("columns", expected, repr(columns)[:80])
+    found: dict[str, Declared] = dict.fromkeys(names, AUTO)
+    for key, declared in (columns or {}).items():
+        name = key
+        if isinstance(key, int) and not isinstance(key, bool) and -len(names) <= key < len(names):
+            name = names[key] if str(key) not in found else str(key)
+        if name not in found:
+            raise ArgumentError("columns", f"names among {few(names)}", repr(key)[:80])
+        found[name] = declared
+    return found
 
 
 def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
@@ -35,45 +77,40 @@ def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
     Args:
         cells: The values.
         declared: One of ``WORDS``, or a family.
-        floor: The least scale of a real family, in units of the column's spread.
-
-    Without a declaration texts are categories. Truth values, and numbers of which there are only 0 and 1, are
-    Bernoulli. Numbers of an integer type (or whole ones that are floats because some are missing) are categories if
-    there are at most ten different ones, each in four rows on average. All other numbers, and constant ones, are
-    Gaussian.
+        floor: The smallest scale of a real family, in units of the column's spread.
     """
-    check_declared(cells.name, declared)
+    _check_declared(cells.name, declared)
     missing = int(cells.missing.sum())
     if missing == len(cells.values):
         return Column(cells.name, Categorical(1), cells.dtype, missing=missing)
     if declared == AUTO:
-        declared = _kind(cells)
+        declared = _inferred_kind(cells)
     if isinstance(declared, Categorical | Bernoulli) or declared in ("categorical", "bernoulli"):
         return _coded(cells, declared, missing)
     if cells.dtype == "text":
         word = declared if isinstance(declared, str) else repr(declared)
         remedy = "convert the column to numbers, or declare it 'categorical'"
-        raise ArgumentError(column_named(cells.name), f"numbers for {word}", "texts", remedy)
-    observed: Numbers = cells.values[~np.isnan(cells.values)]
+        raise ArgumentError(column_named(cells.name), f"numbers for {word}", "strings", remedy)
+    observed: Numbers = cells.values[~cells.missing]
     low, high = float(observed.min()), float(observed.max())
     family = declared if isinstance(declared, Family) else _family(cells.name, declared, floor, high)
     if isinstance(family, LocationScale):
         location, scale = _spread(observed)
         return Column(cells.name, family, cells.dtype, (), location, scale, low, high, missing)
     column = Column(cells.name, family, cells.dtype, low=low, high=high, missing=missing)
-    column.encode(cells)  # whether the family takes the values at all
+    column.encode(cells)  # raises if the family does not take the values
     return column
 
 
-def as_array_of_integers(columns: Sequence[Cells]) -> tuple[str, tuple[Label, ...] | None]:
+def _array_of_integers(columns: Sequence[Cells]) -> tuple[str, tuple[Label, ...] | None]:
     """What all columns of an array are together: a word, and the categories that they share.
 
-    The columns of an array have one type. If all its values are whole numbers, it is read as a whole, so that the pixel
-    that happens to be 0 or 1 in every row is no other thing than its neighbours.
+    The columns of an array have one type. If all its values are integers, it is judged as a whole, so that a pixel that
+    happens to be 0 or 1 in every row is treated like its neighbours.
     """
     if any(cells.dtype not in ("integer", "float") for cells in columns):
         return AUTO, None
-    values = np.unique(np.concatenate([cells.values[~np.isnan(cells.values)] for cells in columns]))
+    values = np.unique(np.concatenate([cells.values[~cells.missing] for cells in columns]))
     if not len(values) or (values != np.floor(values)).any():
         return AUTO, None
     if not _are_categories(values, len(columns[0].values)):
@@ -82,8 +119,7 @@ def as_array_of_integers(columns: Sequence[Cells]) -> tuple[str, tuple[Label, ..
     return ("bernoulli" if labels == (0, 1) else "categorical"), labels
 
 
-def check_declared(name: str, declared: object) -> None:
-    """Raise unless something can be declared of a column."""
+def _check_declared(name: str, declared: object) -> None:
     if isinstance(declared, Family) or (isinstance(declared, str) and declared in WORDS):
         return
     expected = f"one of {', '.join(map(repr, WORDS))}, or a family such as pc.Gaussian()"
@@ -91,13 +127,13 @@ def check_declared(name: str, declared: object) -> None:
     raise ArgumentError(f"columns[{name!r}]", expected, repr(declared)[:80], remedy)
 
 
-def _kind(cells: Cells) -> str:
+def _inferred_kind(cells: Cells) -> str:
     if cells.dtype == "boolean":
         return "bernoulli"
     if cells.dtype == "text":
         _refuse_identifier(cells)
         return "categorical"
-    observed = cells.values[~np.isnan(cells.values)]
+    observed = cells.values[~cells.missing]
     different = np.unique(observed)
     if different.tolist() == [0.0, 1.0]:
         return "bernoulli"
@@ -106,23 +142,23 @@ def _kind(cells: Cells) -> str:
 
 
 def _are_categories(different: Numbers, rows: int) -> bool:
-    """Whether these whole numbers, which are all that occur in so many rows, are names rather than quantities."""
+    """Whether these integers, which are all that occur in so many rows, are categories rather than quantities."""
     if different.tolist() == [0.0, 1.0]:
         return True
-    few = 1 < len(different) <= min(MOST_INTEGER_CATEGORIES, rows // ROWS_PER_INTEGER_CATEGORY)
-    return few and float(np.abs(different).max()) < _LARGEST_INTEGER
+    most = min(MOST_INTEGER_CATEGORIES, rows // ROWS_PER_INTEGER_CATEGORY)
+    return 1 < len(different) <= most and float(np.abs(different).max()) < _LARGEST_INTEGER
 
 
 def _refuse_identifier(cells: Cells) -> None:
-    """Texts that are different in most rows name the rows; nothing can be learned from them."""
+    """Raise for strings that differ in most rows: they name the rows, and nothing can be learned from them."""
     if cells.categories is not None:
         return
     texts = [text for text in cells.values if text is not None]
     different = len(set(texts))
     if different > MOST_TEXT_CATEGORIES and different > DISTINCT_TEXT_SHARE * len(texts):
         remedy = f"drop it, convert it to numbers, or declare columns={{{cells.name!r}: 'categorical'}}"
-        got = f"{different:,} different texts in {len(texts):,} rows, such as {texts[0]!r:.40}"
-        raise ArgumentError(column_named(cells.name), "texts that come again", got, remedy)
+        got = f"{different:,} different strings in {len(texts):,} rows, such as {texts[0]!r:.40}"
+        raise ArgumentError(column_named(cells.name), "strings that are repeated", got, remedy)
 
 
 def _coded(cells: Cells, declared: Declared, missing: int) -> Column:
@@ -149,7 +185,7 @@ def _labels(cells: Cells) -> tuple[Label, ...]:
         return (False, True)
     values = np.unique(present)
     if cells.dtype == "integer" and float(np.abs(values).max()) >= _LARGEST_INTEGER:
-        remedy = "turn the numbers into texts, or declare the column 'gaussian'"
+        remedy = "turn the numbers into strings, or declare the column 'gaussian'"
         raise ArgumentError(column_named(cells.name), "categories below 2⁵³", f"{values[-1]:g}", remedy)
     if all(value == np.floor(value) and abs(value) < _LARGEST_INTEGER for value in values):
         return tuple(int(value) for value in values)
@@ -167,19 +203,19 @@ def _family(name: str, word: str, floor: float, high: float) -> Family:
         case "poisson":
             return Poisson()
     if high != np.floor(high) or abs(high) > _LARGEST_INTEGER:
-        raise ArgumentError(column_named(name), "whole numbers for 'binomial'", f"{high:g}", "declare it 'gaussian'")
+        raise ArgumentError(column_named(name), "integers for 'binomial'", f"{high:g}", "declare it 'gaussian'")
     return Binomial(max(1, int(high)))
 
 
 def _spread(observed: Numbers) -> tuple[float, float]:
     """The median, and a spread that outliers do not change unless they are extreme.
 
-    It is the distance of the quartiles as if the values were normal, the standard deviation if that is zero, and the
-    hundredth part of the largest deviation if that is more, so that nothing stands further than 100 from the centre.
-    A constant c gets ``max(1, 10⁻⁶ |c|)``.
+    It is the distance of the quartiles as if the values were normal, or the standard deviation if that is zero; and at
+    least a hundredth of the largest deviation, so that nothing is further than 100 from the centre. A constant c gets
+    ``max(1, 10⁻⁶ |c|)``.
     """
     largest = float(np.abs(observed).max())
-    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)  # huge values have no finite differences
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1)  # differences of huge values would overflow
     values = observed / unit
     lower, median, upper = np.quantile(values, [0.25, 0.5, 0.75])
     spread = float(upper - lower) / _NORMAL_QUARTILES or float(values.std())

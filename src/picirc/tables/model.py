@@ -1,4 +1,4 @@
-"""Models of tables: queries in the units, the names and the kind of table that the user knows."""
+"""Models of tables: queries in the units and names of the table, answered with the same kind of table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.checks import check_integer
+from picirc.checks import check_choice, check_integer
+from picirc.data.frames import Array, plain, read_frame
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
@@ -23,10 +24,8 @@ from picirc.io.files import refusing
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted
-from picirc.tables.columns import Numbers, plain
 from picirc.tables.defaults import MOST_POINTS
-from picirc.tables.frames import Array, Frame, read_frame
-from picirc.tables.schema import Schema
+from picirc.tables.schema import Numbers, Schema
 
 HOW = ("mean", "mode", "sample")
 _ROWS = 1024  # of a query at a time
@@ -48,15 +47,13 @@ class TableModel:
     def __init__(self, schema: Schema, pic: PIC, points: int, summary: Mapping[str, Any] | None = None) -> None:
         if tuple(pic.families) != schema.families:
             raise ArgumentError("schema", f"the families of the model, {_short(pic.families)}", _short(schema.families))
-        check_integer("points", points)
-        if points > MOST_POINTS:
-            raise ArgumentError("points", f"at most {MOST_POINTS:,} points", f"{points}")
-        self.schema, self.pic, self.points = schema, pic, points
+        self.schema, self.pic = schema, pic
+        self.points = check_integer("points", points, most=MOST_POINTS)
         self.summary: dict[str, Any] = dict(summary or {})
 
     @cached_property
     def qpc(self) -> QPC:
-        """The circuit that answers all queries, in double precision; made when it is first needed."""
+        """The circuit that answers all queries, in double precision; built on first use."""
         with torch.no_grad():
             circuit: QPC = copy.deepcopy(self.pic).double()(shifted(2 * self.points))
         return circuit
@@ -64,46 +61,44 @@ class TableModel:
     def log_density(self, table: Any, given: Any = None) -> Numbers:
         """``log p(x)`` of every row, natural and in the units of the table; missing cells are integrated out.
 
-        It is the logarithm of a density over the real columns times a probability over the others. A row with no value
-        at all has log 1.
+        It is the logarithm of a density over the real columns times a probability over the others; 0 for a row without
+        values.
 
         Args:
             table: The rows.
-            given: What is known: one row, or as many as the table has; then it is ``log p(x | given)``. Where both
+            given: Evidence, one row or as many as the table has; the result is then ``log p(x | given)``. Where both
                 have a value it must be the same.
         """
         rows = self.schema.encode(table, absent=() if given is None else self.schema.names)
         if given is None:
             return self.log_density_of_encoded(rows)
-        _, known = self._evidence(given)
+        known, _ = self._evidence(given)
         if len(known) not in (1, len(rows)):
             raise ArgumentError("given", f"one row, or as many as the table ({len(rows)})", f"{len(known)} rows")
         known = np.broadcast_to(known, rows.shape)
-        scales = self._log_scales(np.where(np.isnan(known), rows, np.nan))
+        slopes = self._log_slopes(np.where(np.isnan(known), rows, np.nan))
         parts = [self.qpc.log_prob(x, given=e) for x, e in zip(_parts(rows), _parts(known), strict=True)]
-        return _numbers(parts) - scales
+        return _numbers(parts) - slopes
 
     def sample(self, n: int, given: Any = None, seed: int = 0) -> Any:
         """Draw rows, as a table of the kind that the model was fitted to.
 
         Args:
-            n: The number of rows; with evidence the number for each of its rows, which then stand one after another.
-            given: What is known: a mapping from some names to values, a row or a table with missing cells. Known cells
-                come back as they are.
-            seed: Decides the draws, and nothing else does.
+            n: The number of rows; with evidence, the number for each of its rows, in the order of these.
+            given: Evidence: a mapping from some names to values, a row or a table with missing cells. Known cells come
+                back as they are.
+            seed: Determines the draws.
         """
-        check_integer("n", n)
-        source = _generator(seed)
+        n, source = check_integer("n", n), _generator(seed)
         if given is None:
             drawn = self.qpc.sample(n, generator=source).numpy()
             return self.schema.decode(drawn)
-        frame, known = self._evidence(given)
+        known, originals = self._evidence(given)
         draws = [self.qpc.sample(n, given=part, generator=source) for part in _parts(known)]
         drawn = torch.cat(draws, 1).transpose(0, 1).flatten(0, 1).numpy()  # (rows · n, columns)
         found = self.schema.decoded(drawn)
-        for cells in frame.columns:
-            if self.schema[cells.name].real:  # other values come back exactly by themselves
-                found[cells.name] = _overlaid(found[cells.name], np.repeat(cells.values, n))
+        for name, values in originals.items():
+            found[name] = _overlaid(found[name], np.repeat(values, n))
         return self.schema.assemble(found, self.schema.container)
 
     def impute(self, table: Any, how: str = "mean", seed: int = 0) -> Any:
@@ -114,10 +109,9 @@ class TableModel:
             how: ``"mean"``: the expectation of real columns and counts given the row's other cells, and the most
                 probable category of the others. ``"mode"``: values that are probable together, by max-product decoding
                 (which is approximate). ``"sample"``: a draw from the joint distribution of the missing cells.
-            seed: Decides the draws.
+            seed: Determines the draws.
         """
-        if how not in HOW:
-            raise ArgumentError("how", " or ".join(map(repr, HOW)), how)
+        check_choice("how", how, HOW)
         frame = read_frame(table)
         rows = self.schema.encode(frame)
         gaps = np.flatnonzero(np.isnan(rows).any(1))
@@ -132,7 +126,7 @@ class TableModel:
         """``p(column | the other cells of the row)``, ``(rows, categories)``, for a column of categories.
 
         Args:
-            table: The rows; what they have in that column does not count, and it may be absent.
+            table: The rows; their values in that column are ignored, and it may be absent.
             column: The name; the probabilities are in the order of ``schema[column].categories``.
         """
         place = self.schema.index(column)
@@ -157,7 +151,7 @@ class TableModel:
 
         Args:
             path: The folder or the file.
-            families: The classes of families of one's own that the columns have.
+            families: The classes of the user's own families that the columns have.
         """
         pic, description = load_described(path, families)
         with refusing(Path(path)):
@@ -175,7 +169,7 @@ class TableModel:
         return f"TableModel({len(self.schema.columns)} columns, {models}{numbers:,} parameters, {self.points} points)"
 
     def __getstate__(self) -> dict[str, Any]:
-        # What makes the same model elsewhere; plans and buffers are made anew there.
+        # What is needed to build the same model elsewhere, without plans and buffers.
         settings = describe_model(self.pic)["settings"]
         members = len(self.pic.members) if isinstance(self.pic, Ensemble) else 0
         parts = {"structure": self.pic.structure, "settings": settings, "members": members}
@@ -194,12 +188,13 @@ class TableModel:
 
     def log_density_of_encoded(self, rows: Numbers) -> Numbers:
         """``log_density`` of rows that the schema has encoded already."""
-        return _numbers([self.qpc.log_prob(part) for part in _parts(rows)]) - self._log_scales(rows)
+        return _numbers([self.qpc.log_prob(part) for part in _parts(rows)]) - self._log_slopes(rows)
 
-    def _log_scales(self, rows: Numbers) -> Numbers:
-        """What the standardisation of the observed cells adds to the logarithm of their density."""
-        scales = np.array([column.log_scale for column in self.schema.columns])
-        found: Numbers = ~np.isnan(rows) @ scales
+    def _log_slopes(self, rows: Numbers) -> Numbers:
+        """The sum of the log-slopes of the columns over the observed cells of each row."""
+        found = np.zeros(len(rows))
+        for place, column in enumerate(self.schema.columns):
+            found += np.where(np.isnan(rows[:, place]), 0.0, column.log_slope(rows[:, place]))
         return found
 
     def _completed(self, rows: Tensor, how: str, source: torch.Generator) -> Array:
@@ -214,8 +209,8 @@ class TableModel:
                 found[:, place] = marginals.probabilities(self.qpc.variables[place]).argmax(1)
         return found.numpy()
 
-    def _evidence(self, given: Any) -> tuple[Frame, Numbers]:
-        """Evidence as a table with the columns that are known, and encoded."""
+    def _evidence(self, given: Any) -> tuple[Numbers, dict[str, Numbers]]:
+        """Evidence, encoded; and the values of real columns as they came, which codes do not keep bit for bit."""
         if getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict"):
             given = given.to_dict()  # a row of a data frame
         if isinstance(given, Mapping):
@@ -227,15 +222,8 @@ class TableModel:
             given = [given]
         frame = read_frame(given)
         encoded = self.schema.encode(frame, absent=self.schema.names)
-        if not frame.named:
-            frame = Frame(
-                tuple(
-                    type(cells)(name, cells.dtype, cells.values, cells.categories)
-                    for name, cells in zip(self.schema.names, frame.columns, strict=True)
-                ),
-                frame.rows, frame.container, frame.native,
-            )  # fmt: skip
-        return frame, encoded
+        names = self.schema.match(frame, self.schema.names)
+        return encoded, {name: frame.cells(names[name]).values for name in names if self.schema[name].real}
 
 
 def _parts(rows: Numbers) -> Iterator[Tensor]:
@@ -256,9 +244,7 @@ def _overlaid(drawn: Array, known: Numbers) -> Array:
 
 
 def _generator(seed: int) -> torch.Generator:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ArgumentError("seed", "a whole number that is not negative", seed)
-    return torch.Generator().manual_seed(int(seed))
+    return torch.Generator().manual_seed(check_integer("seed", seed, 0))
 
 
 def _short(families: Sequence[Family]) -> str:

@@ -1,24 +1,225 @@
-"""Schemas: what the columns of a table are, and the way between a table and an array of numbers."""
+"""Schemas: what the columns of a table are, and the conversion between a table and an array of numbers."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
+from picirc.checks import check_choice
+from picirc.data.frames import (
+    CONTAINERS,
+    DTYPES,
+    Array,
+    Cells,
+    Frame,
+    Label,
+    assemble,
+    codes_of,
+    column_named,
+    few,
+    fill,
+    plain,
+    read_frame,
+)
 from picirc.errors import ArgumentError
-from picirc.inputs import Family
-from picirc.tables.assemble import assemble, fill
-from picirc.tables.columns import Column, Numbers, few, plain
-from picirc.tables.defaults import choose
-from picirc.tables.frames import Array, Cells, Frame, read_frame
-from picirc.tables.inference import AUTO, WORDS, Declared, as_array_of_integers, infer_column
-from picirc.tables.json_values import column_from_json, column_to_json, schema_entries
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
+from picirc.inputs.location import LocationScale
+from picirc.io.describe import build_family, choice, describe_family, only, take
 
+Numbers = npt.NDArray[np.float64]
+Declared = str | Family  # what a user can say of a column
+
+KINDS: dict[type[Family], str] = {
+    Gaussian: "gaussian",
+    StudentT: "student",
+    Laplace: "laplace",
+    Categorical: "categorical",
+    Bernoulli: "bernoulli",
+    Poisson: "poisson",
+    Binomial: "binomial",
+}
+EMPTY = "empty"
 UNSEEN = ("error", "missing")
+
+# Codes of real columns are clipped to this distance from the centre, in units of the column's spread.
+FARTHEST = 1e12
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        name: Its name.
+        family: The family of its distribution. A column without values has one with a single category.
+        dtype: The type of its values: ``"float"``, ``"integer"``, ``"boolean"`` or ``"text"``.
+        categories: The values that the codes 0, 1, … stand for; empty for columns of numbers.
+        location: The centre that is subtracted from real values: their median.
+        scale: The spread that they are then divided by.
+        low: The smallest value seen; None for categories.
+        high: The largest value seen.
+        missing: The number of rows without a value.
+    """
+
+    name: str
+    family: Family
+    dtype: str
+    categories: tuple[Label, ...] = ()
+    location: float = 0.0
+    scale: float = 1.0
+    low: float | None = None
+    high: float | None = None
+    missing: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The word for what it is: ``"gaussian"``, ``"categorical"`` and so on; ``"empty"`` without any value."""
+        if self.coded and not self.categories:
+            return EMPTY
+        return KINDS.get(type(self.family), type(self.family).__name__)
+
+    @property
+    def coded(self) -> bool:
+        """Whether the values are categories, represented by codes."""
+        return isinstance(self.family, Categorical | Bernoulli)
+
+    @property
+    def real(self) -> bool:
+        """Whether the values are standardised."""
+        return isinstance(self.family, LocationScale)
+
+    def encode(self, cells: Cells, unseen: str = "error") -> Numbers:
+        """The values as the family takes them, NaN where missing.
+
+        Args:
+            cells: The cells of the column.
+            unseen: ``"error"``, or ``"missing"`` to treat a category that the schema does not know as missing.
+        """
+        if self.kind == EMPTY:
+            return np.full(len(cells.values), np.nan)  # nothing is known about it
+        if self.coded:
+            return self._codes(cells, unseen)
+        if cells.dtype == "text":
+            expected = f"numbers for {self.family!r}"
+            raise ArgumentError(column_named(self.name), expected, "strings", "convert the column to numbers")
+        values: Numbers = cells.values
+        if self.real:
+            return self._standardise(values)
+        self.family.check(torch.as_tensor(values), repr(self.name))
+        return values
+
+    def decode(self, codes: Numbers) -> Array:
+        """The values that the numbers of the family stand for.
+
+        Integers and booleans become floats, and strings objects, where something is missing (NaN).
+        """
+        gone = np.isnan(codes)
+        if self.kind == EMPTY:
+            return np.full(len(codes), None, object) if self.dtype == "text" else np.full(len(codes), np.nan)
+        if self.coded:
+            if not np.isin(codes[~gone], np.arange(len(self.categories))).all():
+                raise ArgumentError(column_named(self.name), f"codes from 0 to {len(self.categories) - 1}", "others")
+            labels = np.array([*self.categories, None], dtype=object)
+            found = labels[np.where(gone, len(labels) - 1, codes).astype(np.intp)]
+            return found if self.dtype == "text" else _typed(found.astype(np.float64), self.dtype)
+        values = codes
+        if self.real:
+            with np.errstate(over="ignore"):
+                values = self.location + self.scale * codes
+            values = np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
+        return _typed(np.rint(values) if self.family.discrete else values, self.dtype)
+
+    def log_slope(self, codes: Numbers) -> Numbers:
+        """The logarithm of the derivative of the value with respect to the code, at each code.
+
+        The log-density in the units of the table is that of the codes minus this.
+        """
+        return np.full(len(codes), math.log(self.scale) if self.real else 0.0)
+
+    def summary(self) -> tuple[str, str, str]:
+        """Kind, values and the number of missing cells, in words."""
+        kind = f"{self.kind} ({len(self.categories)})" if self.kind == "categorical" else self.kind
+        if self.low is not None and self.high is not None:
+            values = f"{self.low:g}" if self.low == self.high else f"{self.low:g} … {self.high:g}"
+        else:
+            values = few(self.categories)
+        return kind, values, f"{self.missing:,}" if self.missing else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The column as plain JSON values."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return found | {"family": describe_family(self.family), "categories": list(self.categories)}
+
+    @classmethod
+    def from_json(cls, entry: Any, families: Sequence[type[Family]] = ()) -> Column:
+        """The column that ``to_json`` wrote; entries that an earlier version did not write have their defaults."""
+        if not isinstance(entry, Mapping):
+            raise ArgumentError("columns", "an object for each column", repr(entry)[:80])
+        only(entry, {field.name for field in fields(cls)}, "columns")
+        defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
+        entry = {**defaults, "categories": [], **entry}
+        missing, scale = take(entry, "missing", int), _number(entry, "scale")
+        if missing < 0 or not scale > 0:
+            raise ArgumentError("columns", "a positive scale and a number of rows", f"{scale} and {missing}")
+        low, high = (None if entry.get(name) is None else _number(entry, name) for name in ("low", "high"))
+        column = cls(
+            name=take(entry, "name", str),
+            family=build_family(take(entry, "family", dict), families),
+            dtype=choice(entry, "dtype", {name: name for name in DTYPES}),
+            categories=tuple(take(entry, "categories", list)),
+            location=_number(entry, "location"),
+            scale=scale,
+            low=low,
+            high=high,
+            missing=missing,
+        )
+        column._check_labels()
+        return column
+
+    def _check_labels(self) -> None:
+        """Raise unless there is a distinct label of the column's type for each code of the family."""
+        labels = self.categories
+        wanted = {"text": (str,), "boolean": (bool,)}.get(self.dtype, (int, float))
+        if any(type(label) not in wanted for label in labels) or len(set(labels)) != len(labels):
+            raise ArgumentError("categories", f"distinct values of type {self.dtype}", repr(labels)[:80])
+        if any(not _is_finite(label) for label in labels if not isinstance(label, str)):
+            raise ArgumentError("categories", "finite numbers", repr(labels)[:80])
+        codes = self.family.categories if isinstance(self.family, Categorical) else 2 if self.coded else 0
+        if len(labels) != codes and not (self.coded and not labels and codes == 1):
+            raise ArgumentError("categories", f"{codes} labels for {self.family!r}", f"{len(labels)}")
+
+    def _standardise(self, values: Numbers) -> Numbers:
+        with np.errstate(over="ignore"):
+            found = (values - self.location) / self.scale
+            # The difference of two huge numbers of opposite sign may overflow.
+            found = np.where(np.isinf(found), values / self.scale - self.location / self.scale, found)
+        return np.clip(found, -FARTHEST, FARTHEST)
+
+    def _codes(self, cells: Cells, unseen: str) -> Numbers:
+        textual = isinstance(self.categories[0], str)
+        if textual != (cells.dtype == "text") and not cells.missing.all():
+            expected, got = ("strings", "numbers") if textual else ("numbers", "strings")
+            raise ArgumentError(column_named(self.name), f"{expected}, as when the model was fitted", got)
+        codes = codes_of(cells.values, self.categories)
+        strange = np.flatnonzero(np.isnan(codes) & ~cells.missing)
+        if unseen == "error" and len(strange):
+            raise self._unseen(cells.values[strange[0]], int(strange[0]))
+        return codes
+
+    def _unseen(self, label: Any, row: int) -> ArgumentError:
+        remedy = "fit with unseen='missing' to treat such values as missing"
+        if not isinstance(label, str):
+            label = int(label) if label == math.floor(label) else float(label)
+            remedy += f", or with columns={{{self.name!r}: 'gaussian'}} if they are quantities"
+        expected = f"a category that occurred when the model was fitted ({few(self.categories)})"
+        return ArgumentError(column_named(self.name), expected, f"{label!r} in row {row}", remedy)
 
 
 @dataclass(frozen=True)
@@ -28,22 +229,22 @@ class Schema:
     Real columns (Gaussian, Student-t, Laplace) are standardised by their median and their spread. Columns of categories
     become the codes 0, 1, …; columns of counts stay as they are. Missing values (NaN, None, NaT, null) become NaN.
 
-    What happens to the unusual:
+    Special cases:
 
-    - A *category that was not there* when the schema was inferred is an error; with ``unseen="missing"`` it counts as
-      missing. Its probability under the model would be zero, and that helps nobody.
+    - A *category that did not occur* when the schema was inferred is an error; with ``unseen="missing"`` it is treated
+      as missing. Its probability under the model would be zero, which helps nobody.
     - A *constant* column of numbers is Gaussian around its value with a spread of 1 (10⁻⁶ of a value above a million).
-    - A column with *no value at all* is "empty": it takes no part in the model, whatever stands in it later, and stays
+    - A column with *no value at all* is "empty": it takes no part in the model, whatever it holds later, and stays
       missing.
     - *Huge* values do no harm to the arithmetic: up to the largest float64 they are standardised without overflow.
-      Values further than 10¹² spreads from the centre count as that far away.
-    - *Infinite* numbers, dates, and cells that are neither numbers nor texts are errors.
+      Values further than 10¹² spreads from the centre are treated as that far away.
+    - *Infinite* numbers, dates, and cells that are neither numbers nor strings are errors.
 
     Attributes:
         columns: The columns, in the order of the table.
         rows: The number of rows of the table that it was inferred from.
         container: The kind of that table: ``"numpy"``, ``"pandas"``, ``"polars"`` and so on.
-        unseen: What to do with a category that was not there: ``"error"`` or ``"missing"``.
+        unseen: What to do with a category that did not occur: ``"error"`` or ``"missing"``.
 
     Example:
         >>> schema = Schema.infer({"pet": ["cat", "dog", None, "cat"], "weight": [4.0, 20.5, 11.0, 5.5]})
@@ -74,34 +275,26 @@ class Schema:
         """Infer a schema from a table.
 
         Args:
-            table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, or
-                what ``picirc.data.read`` returns.
+            table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, a
+                file, or what ``picirc.data.read`` returns.
             columns: What is known of some columns, by name (or by number for an array): ``"gaussian"``, ``"student"``,
                 ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``, ``"binomial"``, ``"auto"`` or a family
-                such as ``pc.Gaussian(min_std=0.01)``, whose scale counts in units of the column's spread. One word or
-                family alone holds for all columns.
-            unseen: What to do later with categories that are not there now: ``"error"`` or ``"missing"``.
-            floor: The least scale of real columns in units of their spread, chosen by the number of rows by default.
+                such as ``pc.Gaussian(min_std=0.01)``, whose scale is in units of the column's spread. A single word or
+                family holds for all columns.
+            unseen: What to do later with categories that do not occur now: ``"error"`` or ``"missing"``.
+            floor: The smallest scale of real columns in units of their spread; chosen by the number of rows by default.
 
-        Columns that are not declared are judged by their values: texts are categories; truth values, and numbers of
-        which there are only 0 and 1, are Bernoulli; numbers of an integer type (and whole ones that are floats because
-        some are missing) are categories if there are at most ten different ones, each in four rows on average; all
-        other numbers, and constant ones, are Gaussian. An array that holds whole numbers only is judged as a whole: its
-        columns share their categories, or are all Gaussian.
+        Columns that are not declared are judged by their values: strings are categories; booleans, and numbers that are
+        all 0 or 1, are Bernoulli; numbers of an integer type (and integers that are floats because some are missing)
+        are categories if there are at most ten different ones, each in four rows on average; all other numbers, and
+        constant ones, are Gaussian. An array that holds integers only is judged as a whole: its columns share their
+        categories, or are all Gaussian.
         """
-        check_unseen(unseen)
+        from picirc.tables.inference import infer_columns
+
+        check_choice("unseen", unseen, UNSEEN)
         frame = read_frame(table)
-        declared = declarations(columns, frame)
-        least = choose(frame.rows, len(frame.columns), floor=floor).floor
-        open_ones = [cells for cells in frame.columns if declared[cells.name] == AUTO]
-        word, shared = as_array_of_integers(open_ones) if open_ones and not frame.named else (AUTO, None)
-        found = [
-            infer_column(replace(cells, categories=shared) if shared else cells, word, least)
-            if declared[cells.name] == AUTO
-            else infer_column(cells, declared[cells.name], least)
-            for cells in frame.columns
-        ]
-        return cls(tuple(found), frame.rows, frame.container, unseen)
+        return cls(infer_columns(frame, columns, floor), frame.rows, frame.container, unseen)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -114,7 +307,7 @@ class Schema:
         return tuple(column.family for column in self.columns)
 
     def index(self, name: str) -> int:
-        """The place of a column."""
+        """The position of a column."""
         if name not in self.names:
             raise ArgumentError("column", f"one of {', '.join(map(plain, self.names))}", name)
         return self.names.index(name)
@@ -125,24 +318,24 @@ class Schema:
     def encode(self, table: Any, *, absent: Collection[str] = ()) -> Numbers:
         """The table as numbers, ``(rows, columns)``: codes for categories, standardised reals, NaN where missing.
 
-        Columns of data frames are found by their names, in any order; those of arrays by their places.
+        Columns of data frames are matched by name, in any order; those of arrays by position.
 
         Args:
             table: A table of any kind.
-            absent: The names of columns that may be absent altogether, which counts as missing.
+            absent: The names of columns that may be absent altogether, and then are missing.
         """
         frame = read_frame(table)
-        cells = self._matched(frame, absent)
+        names = self.match(frame, absent)
         found = np.full((frame.rows, len(self.columns)), np.nan)
         for place, column in enumerate(self.columns):
-            if column.name in cells:
-                found[:, place] = column.encode(cells[column.name], self.unseen)
+            if column.name in names and column.kind != EMPTY:
+                found[:, place] = column.encode(frame.cells(names[column.name], column.dtype), self.unseen)
         return found
 
     def decode(self, array: Any, like: Any = None) -> Any:
-        """The table that numbers stand for; ``encode`` undone.
+        """The table that numbers stand for, the inverse of ``encode``.
 
-        Integer columns get whole numbers, also where the numbers come from a mean.
+        Columns of integers get integers, also where the numbers come from a mean.
 
         Args:
             array: ``(rows, columns)``; NaN stays missing.
@@ -160,7 +353,7 @@ class Schema:
         return {column.name: column.decode(codes[:, place]) for place, column in enumerate(self.columns)}
 
     def assemble(self, columns: Mapping[str, Array], container: str, like: Any = None) -> Any:
-        """A table of a kind from decoded columns."""
+        """A table of a given kind from decoded columns."""
         levels = {c.name: c.categories for c in self.columns if c.categories and isinstance(c.categories[0], str)}
         return assemble(container, columns, levels, like)  # type: ignore[arg-type]
 
@@ -170,15 +363,35 @@ class Schema:
         Observed cells stay as they are, bit for bit; empty columns stay empty.
         """
         frame = read_frame(table)
-        names = self._matched(frame, ())
+        names = self.match(frame)
         values = self.decoded(array)
-        new = {cells.name: values[name] for name, cells in names.items() if self[name].kind != "empty"}
-        return fill(frame, new)
+        kept = [column for column in self.columns if column.kind != EMPTY]
+        return fill(frame, {names[c.name]: (frame.cells(names[c.name], c.dtype), values[c.name]) for c in kept})
+
+    def match(self, frame: Frame, absent: Collection[str] = ()) -> dict[str, str]:
+        """For each column of the schema that the table has, what it is called there."""
+        if not frame.named:
+            wanted = self.names
+            if len(frame.names) == len(wanted) - len(absent):
+                wanted = tuple(name for name in wanted if name not in absent)
+            if len(frame.names) != len(wanted):
+                raise ArgumentError("table", f"{len(wanted)} columns ({few(wanted)})", f"{len(frame.names)}")
+            return dict(zip(wanted, frame.names, strict=True))
+        expected = f"the columns of the schema ({few(self.names)})"
+        unknown = sorted(set(frame.names) - set(self.names), key=frame.names.index)
+        if unknown:
+            raise ArgumentError("table", expected, f"also {few(unknown)}", "drop columns that the model does not know")
+        given = set(frame.names)
+        lacking = [name for name in self.names if name not in given and name not in absent]
+        if lacking:
+            remedy = "add them with missing values if they are unknown"
+            raise ArgumentError("table", expected, f"no {few(lacking)}", remedy)
+        return {name: name for name in frame.names}
 
     def to_json(self) -> dict[str, Any]:
         """The schema as plain JSON values."""
         return {
-            "columns": [column_to_json(column) for column in self.columns],
+            "columns": [column.to_json() for column in self.columns],
             "rows": self.rows,
             "container": self.container,
             "unseen": self.unseen,
@@ -189,15 +402,28 @@ class Schema:
         """The schema that ``to_json`` wrote.
 
         Args:
-            value: Plain JSON values, from a file that may say anything.
-            families: The classes of families of one's own that the columns have.
+            value: Plain JSON values, from a file that may hold anything.
+            families: The classes of the user's own families that the columns have.
 
         Raises:
-            ArgumentError: The value is no schema.
+            ArgumentError: The value is not a schema.
         """
-        columns, rows, container, unseen = schema_entries(value)
-        check_unseen(unseen)
-        return cls(tuple(column_from_json(entry, families) for entry in columns), rows, container, unseen)
+        try:
+            if not isinstance(value, Mapping):
+                raise ArgumentError("schema", "an object", repr(value)[:80])
+            only(value, {field.name for field in fields(cls)}, "schema")
+            columns = tuple(Column.from_json(entry, families) for entry in take(value, "columns", list))
+            if not columns or len({column.name for column in columns}) != len(columns):
+                raise ArgumentError("columns", "objects with a name of its own each, at least one", "others")
+            rows = take(value, "rows", int)
+            if rows < 0:
+                raise ArgumentError("rows", "a non-negative integer", rows)
+            container = choice(value, "container", {name: name for name in CONTAINERS})
+            return cls(columns, rows, container, check_choice("unseen", value.get("unseen"), UNSEEN))
+        except ArgumentError:
+            raise
+        except (ValueError, TypeError, LookupError, OverflowError, RecursionError) as error:
+            raise ArgumentError("schema", "the description of a table", str(error) or type(error).__name__) from error
 
     def __repr__(self) -> str:
         kinds = Counter(column.kind for column in self.columns)
@@ -210,51 +436,29 @@ class Schema:
         shown = [
             f"{a:{widths[0]}}  {b:{widths[1]}}  {c:{widths[2]}}  {d:>{widths[3]}}".rstrip() for a, b, c, d in lines
         ]
-        size = f"{self.rows:,} rows, {len(self.columns):,} columns"
-        return "\n".join([size, *shown])
-
-    def _matched(self, frame: Frame, absent: Collection[str]) -> dict[str, Cells]:
-        """The cells of each column of the schema that the table has."""
-        if not frame.named:
-            wanted = self.names
-            if len(frame.columns) == len(wanted) - len(absent):
-                wanted = tuple(name for name in wanted if name not in absent)
-            if len(frame.columns) != len(wanted):
-                raise ArgumentError("table", f"{len(wanted)} columns ({few(wanted)})", f"{len(frame.columns)}")
-            return dict(zip(wanted, frame.columns, strict=True))
-        known, given = set(self.names), set(frame.names)
-        unknown = [name for name in frame.names if name not in known]
-        if unknown:
-            expected = f"the columns of the schema ({few(self.names)})"
-            raise ArgumentError("table", expected, f"also {few(unknown)}", "drop what the model does not know")
-        lacking = [name for name in self.names if name not in given and name not in absent]
-        if lacking:
-            remedy = "add them with missing values if they are unknown"
-            raise ArgumentError("table", f"the columns of the schema ({few(self.names)})", f"no {few(lacking)}", remedy)
-        return {cells.name: cells for cells in frame.columns}
+        return "\n".join([f"{self.rows:,} rows, {len(self.columns):,} columns", *shown])
 
 
-def check_unseen(unseen: object) -> None:
-    """Raise unless it says what to do with categories that were not there."""
-    if unseen not in UNSEEN:
-        raise ArgumentError("unseen", " or ".join(map(repr, UNSEEN)), repr(unseen)[:80])
+def _typed(values: Numbers, dtype: str) -> Array:
+    """Numbers in the type of a column, if it can hold them."""
+    if dtype not in ("integer", "boolean"):
+        return values
+    if np.isnan(values).any():
+        return np.rint(values)
+    if dtype == "boolean":
+        return np.asarray(values != 0)
+    return np.rint(np.clip(values, -(2.0**62), 2.0**62)).astype(np.int64)
 
 
-def declarations(columns: Declared | Mapping[Any, Declared] | None, frame: Frame) -> dict[str, Declared]:
-    """What is declared of each column of a table, by name; see ``Schema.infer`` for what can be."""
-    found: dict[str, Declared] = dict.fromkeys(frame.names, AUTO)
-    if columns is None:
-        return found
-    if isinstance(columns, str | Family):
-        return dict.fromkeys(frame.names, columns)
-    if not isinstance(columns, Mapping):
-        expected = f"a mapping from names to {', '.join(map(repr, WORDS))}, or one of these"  # type: ignore[unreachable]
-        raise ArgumentError("columns", expected, repr(columns)[:80])
-    for key, declared in columns.items():
-        name = key
-        if isinstance(key, int) and not isinstance(key, bool) and -len(found) <= key < len(found):
-            name = frame.names[key] if str(key) not in found else str(key)
-        if name not in found:
-            raise ArgumentError("columns", f"names among {few(frame.names)}", repr(key)[:80])
-        found[name] = declared
-    return found
+def _number(entry: Mapping[str, Any], name: str) -> float:
+    value = entry.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+        raise ArgumentError(name, "a finite number", repr(value)[:80])
+    return float(value)
+
+
+def _is_finite(value: Label) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False

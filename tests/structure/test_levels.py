@@ -1,4 +1,4 @@
-"""Reading tables: kinds of columns, levels of values, and what is refused."""
+"""Arrays for the structure learners: how columns are counted, levels of values, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picirc.errors import ArgumentError
-from picirc.structure.columns import column_kinds, levels, read_table
+from picirc.structure.information import as_matrix, column_kinds, levels
 
 nan = np.nan
 
@@ -17,11 +17,11 @@ nan = np.nan
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        ([False, True], "binary"),
-        ([0, 1, 1], "binary"),
-        ([1.0, nan, 0.0], "binary"),
-        ([0, 0], "binary"),
-        ([nan, nan], "binary"),
+        ([False, True], "categorical"),
+        ([0, 1, 1], "categorical"),
+        ([1.0, nan, 0.0], "categorical"),
+        ([0, 0], "categorical"),
+        ([nan, nan], "categorical"),
         ([0, 1, 2], "categorical"),
         ([-1, 1], "categorical"),
         ([0.0, nan, 63.0], "categorical"),
@@ -32,12 +32,12 @@ nan = np.nan
     ],
 )
 def test_kinds_are_inferred_from_the_values(values: list, kind: str) -> None:
-    table = read_table(np.array(values)[:, None])
+    table = as_matrix(np.array(values)[:, None])
     assert column_kinds(table) == (kind,)
 
 
 def test_kinds_are_declared_for_all_columns_or_for_each() -> None:
-    table = read_table([[0, 5], [1, 6]])
+    table = as_matrix([[0, 5], [1, 6]])
     assert column_kinds(table, "gaussian") == ("gaussian", "gaussian")
     assert column_kinds(table, ["binary", "ordinal"]) == ("binary", "ordinal")
     assert column_kinds(table, ["categorical", "auto"]) == ("categorical", "categorical")
@@ -49,11 +49,11 @@ def test_kinds_are_declared_for_all_columns_or_for_each() -> None:
         ("normal", "columns: expected 'auto' or one of binary, categorical, ordinal, gaussian, got normal"),
         (["binary"], "one kind for each of 2 columns, got 1 kinds"),
         (["binary", "auto"], "zeros and ones in binary column 0, got values in"),
-        (["auto", "categorical"], "whole numbers in categorical column 1"),
+        (["auto", "categorical"], "integers in categorical column 1"),
     ],
 )
 def test_kinds_that_do_not_fit_are_refused(columns: str | list[str], message: str) -> None:
-    table = read_table([[0, 0.5], [2, 1.0]])
+    table = as_matrix([[0, 0.5], [2, 1.0]])
     with pytest.raises(ArgumentError, match=message):
         column_kinds(table, columns)
 
@@ -76,12 +76,12 @@ def test_kinds_that_do_not_fit_are_refused(columns: str | list[str], message: st
 )
 def test_what_is_no_table_is_refused(X: object, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        read_table(X)
+        as_matrix(X)
 
 
 def test_a_mask_is_missing_values() -> None:
     masked = np.ma.masked_array([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
-    np.testing.assert_array_equal(read_table(masked), [[1, nan], [3, 4]])
+    np.testing.assert_array_equal(as_matrix(masked), [[1, nan], [3, 4]])
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32, np.float64])

@@ -1,0 +1,392 @@
+"""``picirc fit``: learn a model of a table, or of other data.
+
+Options that are not given are not passed on, so that the defaults are those of the library.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from picirc import __version__
+from picirc.checks import check_integer
+from picirc.cli.files import describe_data, read_data
+from picirc.cli.options import (
+    ColumnOptions,
+    DataOptions,
+    ModelOptions,
+    OutputOptions,
+    QueryOptions,
+    TableOptions,
+    TrainingOptions,
+    command_line,
+    differing,
+    given,
+)
+from picirc.cli.queries import MAKER, make_circuit, make_rule, scores, tell
+from picirc.data.dataset import Dataset
+from picirc.data.frames import Frame, Table, numbered, read_frame
+from picirc.errors import ArgumentError
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
+from picirc.inputs.finite import FiniteFamily
+from picirc.io import save
+from picirc.io.files import replace_files
+from picirc.learning import Cosine, History, fit, fit_em, json_lines, tensorboard
+from picirc.learning.checkpoint import load_checkpoint
+from picirc.learning.history import Callback
+from picirc.learning.processes import Processes
+from picirc.learning.progress import Progress
+from picirc.pic import HCLT, PIC
+from picirc.structure import (
+    LatentTree,
+    RegionGraph,
+    chain,
+    hidden_chow_liu,
+    quad_graph,
+    quad_tree,
+    random_regions,
+    random_tree,
+)
+from picirc.tables.defaults import choose
+from picirc.tables.fitting import fit_table
+from picirc.tables.inference import infer_columns
+from picirc.tables.schema import Schema
+
+_DONE, _INTERRUPTED = 0, 130
+_NEVER = 10**9  # steps, more than any training has
+_POINTS = 32  # as in ``pc.fit``
+_MODEL, _METRICS, _SUMMARY, _CHECKPOINT = "model", "metrics.jsonl", "summary.json", "checkpoint.safetensors"
+
+# What the options are called as arguments of ``pc.fit`` and ``pc.fit_em``.
+_ARGUMENTS = {
+    "batch": "batch_size",
+    "steps": "steps",
+    "optimizer": "optimizer",
+    "weight_decay": "weight_decay",
+    "clip": "clip",
+    "smoothing": "smoothing",
+    "validate_every": "validate_every",
+    "patience": "patience",
+    "seed": "seed",
+}
+# The options that apply to a table: arguments of ``fit_table``, and attributes of ``picirc.tables.Defaults``.
+_TABLE_ARGUMENTS = ("points", "width", "steps")
+_TABLE_SETTINGS = {
+    "sharing": "sharing",
+    "input_sharing": "input_sharing",
+    "batch": "batch_size",
+    "lr": "rate",
+    "lr_min": "final_rate",
+    "weight_decay": "weight_decay",
+    "clip": "clip",
+    "patience": "patience",
+    "validate_every": "validate_every",
+}
+
+
+# Tables
+
+
+def train_table(
+    path: Path,
+    frame: Frame,
+    declared: Mapping[str, str],
+    data: DataOptions,
+    reading: TableOptions,
+    columns: ColumnOptions,
+    model: ModelOptions,
+    training: TrainingOptions,
+    output: OutputOptions,
+) -> int:
+    """Fit a model to a table and save it.
+
+    Args:
+        path: The file of the table.
+        frame: The table.
+        declared: The kinds of columns that the user declared.
+        data: Options, like the others.
+        reading: How the table was read.
+        columns: What its columns are.
+        model: Which model.
+        training: How it is trained.
+        output: Where the results go.
+
+    Returns:
+        The exit code.
+    """
+    _refuse_others(data, model, training, output)
+    _set_threads(training)
+    tell(Schema.infer(frame, declared, unseen=columns.unseen))
+    options = given(model) | given(training)
+    size = {name: options[name] for name in _TABLE_ARGUMENTS}
+    settings = {name: options[option] for option, name in _TABLE_SETTINGS.items() if options[option] is not None}
+    if training.patience == 0:
+        settings["patience"] = _NEVER
+    chosen = choose(frame.rows, len(frame.names), **settings, **size)
+    with Progress(chosen.members * chosen.steps) as progress:
+        found = fit_table(
+            frame, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=[progress], **size
+        )
+    command = command_line("fit", data, reading, columns, model, training, output, arguments=[str(path)])
+    found.summary |= {"maker": MAKER, "command": command, "versions": _versions()}
+    found.save(output.out)
+    stopped, density = found.summary["training"]["stopped"], found.summary["log_density"]
+    named = {"training": density["train"], "held out": density["valid"]}
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
+    print(f"mean log density: {shown} ({stopped}); saved {output.out}")
+    return _INTERRUPTED if stopped == "interrupted" else _DONE
+
+
+def _refuse_others(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> None:
+    """Raise if an option is given that does not apply to a table."""
+    if data.data is not None:
+        raise ArgumentError("--data", "either TABLE or --data", "both", "omit one")
+    known = {*_TABLE_ARGUMENTS, *_TABLE_SETTINGS, "seed", "categorical", "threads", "out", "overwrite"}
+    for part in (data, model, training, output):
+        for name in differing(part):
+            if name not in known:
+                flag = f"--{name.replace('_', '-')}"
+                remedy = "omit it, or give the data by --data instead of TABLE"
+                raise ArgumentError(flag, "an option for tables", "one for --data", remedy)
+
+
+# Other data
+
+
+def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> int:
+    """Train, save and evaluate a model; return the exit code."""
+    started = time.perf_counter()
+    _check(model, training)
+    _set_threads(training)
+    processes = Processes.current()
+    if processes.first:
+        _prepare(output)
+    found = read_data(data)
+    points = model.points or _POINTS
+    query = QueryOptions(rule=model.rule, points=(2 if model.rule == "shifted" else 1) * points)
+    start = make_model(found, model, training.seed)
+    with ExitStack() as stack:
+        callbacks = _callbacks(output, training, stack) if processes.first else []
+        trained, history = _run(start, found, model, training, output, callbacks)
+    if processes.count > 1:
+        torch.distributed.destroy_process_group()
+    if not processes.first:
+        return _DONE
+    options = given(data) | given(model) | given(training) | given(output)
+    summary = {
+        "maker": MAKER,
+        "parameters": sum(p.numel() for p in trained.parameters()),
+        "stopped": history.stopped,
+        "best": history.best if history.records else None,
+        "versions": _versions(),
+        "command": command_line("fit", data, model, training, output),
+        "seed": training.seed,
+        "configuration": {name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
+        "data": describe_data(found),
+        "query": asdict(query) if isinstance(trained, PIC) else None,
+    }
+    return _finish(trained, found, query, summary, output.out, started)
+
+
+def check_no_table(reading: TableOptions, columns: ColumnOptions) -> None:
+    """Raise if an option is given that applies to tables only."""
+    for name in (*differing(reading), *differing(columns)):
+        raise ArgumentError(f"--{name}", "a table", "none", "write picirc fit TABLE --out …")
+
+
+def _check(model: ModelOptions, training: TrainingOptions) -> None:
+    if training.em and model.model != "hclt":
+        raise ArgumentError("--em", "an hclt, whose parameters are tables", model.model, "add --model hclt")
+    if training.em and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ArgumentError("--em", "one process", os.environ["WORLD_SIZE"], "only gradients can be shared")
+    if model.points is not None:
+        check_integer("--points", model.points)
+    if training.patience is not None:
+        check_integer("--patience", training.patience, 0)
+
+
+def _set_threads(training: TrainingOptions) -> None:
+    if training.threads is not None:
+        torch.set_num_threads(check_integer("--threads", training.threads))
+
+
+def _prepare(output: OutputOptions) -> None:
+    """Make the folder, or check that its content may be replaced or continued."""
+    names = (_CHECKPOINT, _METRICS, _SUMMARY)
+    left = [name for name in (*names, _MODEL) if (output.out / name).exists()]
+    if left and not (output.resume or output.overwrite):
+        remedy = "--resume continues there, --overwrite starts again"
+        raise ArgumentError("--out", "a folder without results", f"{output.out} with {left[0]}", remedy)
+    output.out.mkdir(parents=True, exist_ok=True)
+    if output.resume:
+        _rewind_metrics(output.out)
+    else:
+        for name in names:
+            (output.out / name).unlink(missing_ok=True)
+
+
+def _rewind_metrics(out: Path) -> None:
+    """Drop the records of steps after the checkpoint, which will be repeated."""
+    found = load_checkpoint(out)
+    records = [] if found is None else found.state["records"]
+    replace_files({out / _METRICS: "".join(json.dumps(record) + "\n" for record in records).encode()})
+
+
+def _callbacks(output: OutputOptions, training: TrainingOptions, stack: ExitStack) -> list[Callback]:
+    found: list[Callback] = [json_lines(output.out / _METRICS)]
+    if output.tensorboard:
+        try:
+            found.append(tensorboard(output.out / "tensorboard"))
+        except ImportError as error:
+            raise ArgumentError("--tensorboard", "TensorBoard to be installed", "none", str(error)) from error
+    return [*found, stack.enter_context(Progress(_steps(training)))]
+
+
+def _run(
+    model: PIC | HCLT,
+    data: Dataset,
+    options: ModelOptions,
+    training: TrainingOptions,
+    output: OutputOptions,
+    callbacks: list[Callback],
+) -> tuple[PIC | HCLT, History]:
+    arguments = {name: getattr(training, option) for option, name in _ARGUMENTS.items()}
+    arguments |= {"schedule": _schedule(training), "checkpoint_every": output.checkpoint_every}
+    arguments = {name: value for name, value in arguments.items() if value is not None}
+    arguments |= {"out": output.out, "resume": output.resume, "callbacks": callbacks}
+    if training.patience == 0:
+        arguments["patience"] = None
+    for name in ("optimizer", "weight_decay", "clip") if training.em else ("smoothing",):
+        arguments.pop(name, None)
+    if training.em:
+        assert isinstance(model, HCLT)
+        return fit_em(model, data.train, data.valid, **arguments)
+    if isinstance(model, HCLT):
+        return fit(model, data.train, data.valid, **arguments)
+    rule = make_rule(options.rule, options.points or _POINTS)
+    return fit(model, data.train, data.valid, rule=rule, **arguments)
+
+
+def _steps(training: TrainingOptions) -> int:
+    return training.steps or int(inspect.signature(fit).parameters["steps"].default)
+
+
+def _schedule(training: TrainingOptions) -> Cosine | None:
+    """The step sizes; None for the default, of which single values can be replaced."""
+    asked: dict[str, Any] = {"high": training.lr, "low": training.lr_min, "period": training.restart}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    usual = Cosine() if training.em else Cosine(2e-2, 2e-4, None, min(50, _steps(training) // 10))
+    return replace(usual, **asked) if asked else None
+
+
+def _finish(
+    model: PIC | HCLT, data: Dataset, query: QueryOptions, summary: dict[str, Any], out: Path, started: float
+) -> int:
+    """Save the model, and evaluate it on the test data unless the training was interrupted."""
+    interrupted = summary["stopped"] == "interrupted"
+    save(model, out / _MODEL, summary)
+    if not interrupted:
+        summary["test"] = scores(make_circuit(model, QueryOptions(), query), data.test)
+    summary["seconds"] = time.perf_counter() - started
+    save(model, out / _MODEL, summary)
+    replace_files({out / _SUMMARY: (json.dumps(summary, indent=1) + "\n").encode()})
+    if interrupted:
+        print(f"interrupted; the best model so far is in {out / _MODEL}, and --resume continues")
+        return _INTERRUPTED
+    print(f"test: {summary['test']['bits']:.4f} bits per dimension ({summary['stopped']}); saved {out / _MODEL}")
+    return _DONE
+
+
+def _versions() -> dict[str, str]:
+    """The versions of the programs that matter, by name."""
+    found = {"picirc": __version__, "python": platform.python_version()}
+    return found | {"torch": torch.__version__, "numpy": np.__version__}
+
+
+# Models of other data
+
+
+def make_model(data: Dataset, options: ModelOptions, seed: int) -> PIC | HCLT:
+    """The model that the options ask for, with random parameters."""
+    families = make_families(data, options.inputs)
+    structure = make_structure(data, options.structure, seed)
+    generator = torch.Generator().manual_seed(seed)
+    if options.model == "hclt":
+        return HCLT(structure, families, options.points or _POINTS, options.product, generator)
+    alike = len(set(families)) == 1 and isinstance(families[0], FiniteFamily)
+    usual = "full" if data.image_shape is not None and alike else "composite"
+    asked = {"width": options.width, "sharing": options.sharing, "input_sharing": options.input_sharing or usual}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    return PIC(structure, families, product=options.product, generator=generator, **asked)  # type: ignore[arg-type]
+
+
+def make_structure(data: Dataset, name: str, seed: int) -> LatentTree | RegionGraph:
+    """A structure by its name."""
+    variables = data.train.shape[1]
+    match name:
+        case "chain":
+            return chain(variables)
+        case "random":
+            return random_tree(variables, seed)
+        case "random-regions":
+            return random_regions(variables, seed=seed)
+        case "quad-tree" | "quad-graph":
+            if data.image_shape is None:
+                raise ArgumentError("--structure", "a structure for rows that are not images", name, "try hclt-tree")
+            return (quad_tree if name == "quad-tree" else quad_graph)(*data.image_shape)
+    names = data.columns or numbered(variables)
+    return hidden_chow_liu(data.train, ["categorical" if column in data.levels else "auto" for column in names])
+
+
+def make_families(data: Dataset, choice: str) -> list[Family]:
+    """The family of each variable."""
+    if data.categories is not None:
+        return [_finite(choice, data.categories)] * data.train.shape[1]
+    # The support is part of the question, not of the answer: it is that of all parts.
+    whole = np.concatenate([data.train, data.valid, data.test])
+    empty = np.flatnonzero(np.isnan(whole).all(0))
+    if len(empty):
+        raise ArgumentError("--data", "a value in every column", f"none in {data.columns[empty[0]]}")
+    kinds = _inferred(data, whole) if choice == "auto" else [choice] * len(data.columns)
+    found: list[Family] = []
+    for column, kind, top in zip(data.columns, kinds, np.nanmax(whole, 0), strict=True):
+        if column in data.levels:
+            found.append(Categorical(len(data.levels[column])))
+        else:
+            found.append(_finite(kind, 2 if kind in ("gaussian", "bernoulli") else max(int(top) + 1, 2)))
+    return found
+
+
+def _inferred(data: Dataset, whole: Any) -> Sequence[str]:
+    """The kinds that the values suggest; integers are codes as they are, so negative ones cannot be categories."""
+    columns = infer_columns(read_frame(Table(data.columns, whole, dict(data.levels))))
+    low = np.nanmin(whole, 0)
+    return [
+        "gaussian" if column.kind == "categorical" and low[place] < 0 else column.kind
+        for place, column in enumerate(columns)
+    ]
+
+
+def _finite(choice: str, values: int) -> Family:
+    """A family with the values 0, …, ``values`` - 1, or the Gaussian one."""
+    match choice:
+        case "gaussian":
+            return Gaussian()
+        case "binomial":
+            return Binomial(values - 1)
+        case "categorical":
+            return Categorical(values)
+        case "bernoulli" if values > 2:
+            raise ArgumentError("--inputs", f"a family for {values} values", choice, "try categorical")
+    return Bernoulli() if values == 2 else Categorical(values)

@@ -1,0 +1,471 @@
+"""Commands that use a model: ``score``, ``sample``, ``impute``, ``classify``, ``report``, ``eval`` and ``inspect``."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from picirc.checks import check_integer
+from picirc.cli.files import (
+    WRITABLE,
+    check_output,
+    delimiter_of,
+    encode_png,
+    model_and_table,
+    read_data,
+    read_table,
+)
+from picirc.cli.options import DataOptions, QueryOptions, TableOptions
+from picirc.compile.integrate import compiled_of
+from picirc.data.frames import Frame, few, numbered
+from picirc.data.tables import cell_text, encode_table, typed_cells
+from picirc.ensemble import Ensemble
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+from picirc.inputs.finite import FiniteFamily
+from picirc.io import describe, load
+from picirc.io.files import replace_files
+from picirc.learning import bits_per_dimension, mean_log_prob
+from picirc.pic import HCLT, PIC
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import (
+    RandomRule,
+    Rule,
+    clenshaw_curtis,
+    gauss_legendre,
+    midpoint,
+    shifted,
+    simpson,
+    trapezoidal,
+)
+from picirc.report import write_report
+from picirc.structure.regions import RegionGraph
+from picirc.structure.trees import LatentTree
+from picirc.tables.model import TableModel
+from picirc.tables.schema import EMPTY, Schema
+
+How = Literal["mean", "mode", "sample"]
+Array = npt.NDArray[Any]
+
+MAKER = "picirc fit"  # marks summaries that this command line wrote and can read
+
+_RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
+    "shifted": shifted,
+    "midpoint": midpoint,
+    "trapezoidal": trapezoidal,
+    "simpson": simpson,
+    "gauss-legendre": gauss_legendre,
+    "clenshaw-curtis": clenshaw_curtis,
+}
+_LISTED = 10  # anomalies that are printed
+_ROWS = 1024  # drawn at a time
+_FRAME_GREY = 64
+
+
+def tell(text: Any) -> None:
+    """Print something that is not a result."""
+    print(text, file=sys.stderr)
+
+
+# Models
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A saved model and its description.
+
+    Attributes:
+        model: The model.
+        description: What ``pc.io.describe`` returns.
+        notes: The summary if ``picirc fit`` wrote it, else empty.
+    """
+
+    model: PIC | HCLT
+    description: dict[str, Any]
+    notes: dict[str, Any]
+
+    @property
+    def of_table(self) -> bool:
+        """Whether it is the model of a table, with a schema."""
+        return "table" in self.description
+
+    @property
+    def query(self) -> QueryOptions:
+        """How a PIC was validated, or else how one with the usual training would have been."""
+        if self.of_table:
+            return QueryOptions(rule="shifted", points=2 * self.description["table"]["points"])
+        return QueryOptions(**(self.notes.get("query") or {"rule": "shifted", "points": 64}))
+
+
+def find_model(path: Path) -> Path:
+    """The model at a path, or in the folder ``model`` there, where ``picirc fit --data`` puts it."""
+    inside = path / "model"
+    return inside if not (path / "model.safetensors").exists() and inside.is_dir() else path
+
+
+def open_model(path: Path) -> Saved:
+    """Load a model for a command."""
+    path = find_model(path)
+    description = describe(path)
+    summary = description.get("summary") or {}
+    return Saved(load(path), description, summary if summary.get("maker") == MAKER else {})
+
+
+def make_rule(name: str, points: int) -> Rule | RandomRule:
+    """A rule by its name."""
+    return _RULES[name](points)
+
+
+def make_circuit(model: PIC | HCLT, options: QueryOptions, usual: QueryOptions) -> QPC:
+    """The circuit of a model, a PIC integrated as asked or as usual."""
+    if isinstance(model, HCLT):
+        if options != QueryOptions():
+            raise ArgumentError("--points, --rule", "neither for an hclt, whose states are not points", "one of them")
+        table: QPC = model()
+        return table
+    name, points = options.rule or usual.rule, options.points or usual.points
+    assert name is not None
+    assert points is not None
+    circuit: QPC = model(make_rule(name, points))
+    return circuit
+
+
+def _open_table_model(path: Path) -> TableModel:
+    """Load the model of a table; its answers are mappings, whatever kind of table it was fitted to."""
+    model = TableModel.load(find_model(path))
+    return TableModel(replace(model.schema, container="mapping"), model.pic, model.points, model.summary)
+
+
+def _open_both(
+    first: Path, second: Path | None, options: TableOptions, absent: tuple[str, ...] = ()
+) -> tuple[TableModel, Frame]:
+    """Load a model, read a table, and print what the table holds.
+
+    Args:
+        first: The model, or the table if there is no other argument.
+        second: The table.
+        options: How the table is read.
+        absent: Columns that the table need not have.
+    """
+    path, file = model_and_table(first, second)
+    model = _open_table_model(path)
+    for name in absent:
+        model.schema.index(name)
+    frame = read_table(file, options)
+    lacking = [name for name in model.schema.names if name not in frame.names and name not in absent]
+    if lacking:
+        remedy = "add it with empty cells if it is unknown"
+        if len(frame.names) == 1:
+            remedy = "set the separator of the cells with --delimiter"
+        raise ArgumentError(str(file), f"the column {lacking[0]}", f"only {few(frame.names)}", remedy)
+    gaps = _gaps(model.schema, frame)
+    missing = {name: int(gaps[name].sum()) if name in gaps else frame.rows for name in model.schema.names}
+    tell(Schema(tuple(replace(column, missing=missing[column.name]) for column in model.schema.columns), frame.rows))
+    ignored = [name for name in frame.names if name not in model.schema.names]
+    if ignored:
+        tell(f"not in the model and ignored: {few(ignored)}")
+    return model, frame
+
+
+def _known(model: TableModel, frame: Frame, *left_out: str) -> Frame:
+    """The columns of a table that the model knows."""
+    return frame.select([name for name in frame.names if name in model.schema.names and name not in left_out])
+
+
+def _gaps(schema: Schema, frame: Frame) -> dict[str, npt.NDArray[np.bool_]]:
+    """Where there is no value, for each column that the model knows."""
+    columns = [column for column in schema.columns if column.name in frame.names]
+    return {c.name: frame.cells(c.name, None if c.kind == EMPTY else c.dtype).missing for c in columns}
+
+
+# score
+
+
+def score_rows(first: Path, second: Path | None, options: TableOptions, out: Path | None, share: float | None) -> None:
+    """Print the mean log-density of a table, and write that of every row."""
+    if share is not None and not 0 < share < 1:
+        raise ArgumentError("--anomalies", "a fraction of the rows between 0 and 1, such as 0.01", share)
+    if out is not None:
+        check_output(out, *model_and_table(first, second))
+    model, frame = _open_both(first, second, options)
+    found = model.log_density(_known(model, frame))
+    columns: dict[str, Any] = {"row": np.arange(1, len(found) + 1), "log_density": found}
+    print(f"mean log density {found.mean():.4f} of {len(found):,} rows")
+    if share is not None:
+        columns["anomaly"] = _mark(found, share)
+    if out is not None:
+        replace_files({out: encode_table(out.name, columns, delimiter_of(options))})
+        print(f"saved {out}")
+
+
+def _mark(log_density: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.int64]:
+    """1 for the rows of lowest density, 0 for the others."""
+    threshold = np.quantile(log_density, share, method="inverted_cdf")
+    marks = log_density <= threshold
+    worst = np.flatnonzero(marks)[np.argsort(log_density[marks], kind="stable")]
+    listed = ", ".join(str(row + 1) for row in worst[:_LISTED].tolist()) + (", …" if len(worst) > _LISTED else "")
+    print(f"{len(worst):,} anomalies, with a log density of at most {threshold:.4f}: row {listed}")
+    return marks.astype(np.int64)
+
+
+# impute
+
+
+def write_filled(
+    first: Path, second: Path | None, options: TableOptions, out: Path, how: How, seed: int, copies: int | None
+) -> None:
+    """Fill the missing cells of a table and write it, once or several times."""
+    if copies is not None:
+        check_integer("--copies", copies)
+        if how != "sample":
+            raise ArgumentError("--copies", "--how sample, as they would all be the same", f"--how {how}")
+    targets = [out] if copies is None else [_numbered(out, copy) for copy in range(1, copies + 1)]
+    for target in targets:
+        check_output(target, *model_and_table(first, second))
+    model, frame = _open_both(first, second, options)
+    gaps = _gaps(model.schema, frame)
+    for copy, target in enumerate(targets):
+        filled = model.impute(_known(model, frame), how, seed + copy)
+        if frame.written is not None:
+            filled = _as_written(frame, filled, gaps, target)
+        replace_files({target: encode_table(target.name, filled, delimiter_of(options))})
+        print(f"saved {target}")
+    count = sum(int(gap.sum()) for gap in gaps.values())
+    rows = int(np.any(list(gaps.values()), axis=0).sum())
+    print(f"filled {count:,} cells in {rows:,} of {frame.rows:,} rows")
+
+
+def _numbered(out: Path, copy: int) -> Path:
+    """The name of a copy.
+
+    Example:
+        >>> str(_numbered(Path("a.csv.gz"), 2))
+        'a-2.csv.gz'
+    """
+    name, dot, ending = out.name.partition(".")
+    return out.with_name(f"{name}-{copy}{dot}{ending}")
+
+
+def _as_written(
+    frame: Frame, filled: Mapping[str, Any], gaps: Mapping[str, npt.NDArray[np.bool_]], target: Path
+) -> dict[str, Any]:
+    """All columns of a CSV file: in a CSV file observed cells stay as written, in a Parquet file they are typed."""
+    assert frame.written is not None
+    if target.name.lower().endswith(".parquet"):
+        return {name: filled.get(name, typed_cells(texts)) for name, texts in frame.written.items()}
+    columns: dict[str, Any] = dict(frame.written)
+    for name, values in filled.items():
+        cells = zip(columns[name], gaps[name].tolist(), values, strict=True)
+        columns[name] = [value if gap else text for text, gap, value in cells]
+    return columns
+
+
+# classify
+
+
+def write_classes(first: Path, second: Path | None, options: TableOptions, out: Path, column: str) -> None:
+    """Write the most probable category of a column for every row, and the probabilities of all."""
+    check_output(out, *model_and_table(first, second))
+    model, frame = _open_both(first, second, options, absent=(column,))
+    labels = model.schema[column].categories
+    known = _known(model, frame, column)
+    table = known if known.names else {column: [None] * frame.rows}
+    probabilities = model.predict(table, column)
+    chosen = [labels[place] for place in probabilities.argmax(1).tolist()]
+    columns: dict[str, Any] = {column: chosen}
+    columns |= {f"p({cell_text(label)})": probabilities[:, place] for place, label in enumerate(labels)}
+    replace_files({out: encode_table(out.name, columns, delimiter_of(options))})
+    print(f"classified {len(chosen):,} rows; saved {out}")
+    if column not in frame.names:
+        return
+    truth = frame.cells(column, model.schema[column].dtype).objects()
+    pairs = [(said, true) for said, true in zip(chosen, truth, strict=True) if true is not None]
+    if pairs:
+        right = sum(said == true for said, true in pairs)
+        print(f"{right:,} of the {len(pairs):,} rows with a known {column} are right ({right / len(pairs):.1%})")
+
+
+# report
+
+
+def write_page(first: Path, table: Path, options: TableOptions, out: Path, seed: int) -> None:
+    """Write a page that compares a model with a table."""
+    check_output(out, first, table, endings=(".html", ".htm"))
+    model, frame = _open_both(first, table, options)
+    write_report(model, _known(model, frame), out, seed=seed)
+    print(f"saved {out}")
+
+
+# sample
+
+
+def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOptions) -> None:
+    """Draw rows and write them."""
+    check_integer("--count", count)
+    suffix = out.suffix.lower()
+    check_output(out, path, endings=sorted({*_ENCODERS, *WRITABLE}))
+    saved = open_model(path)
+    if saved.of_table:
+        if query != QueryOptions():
+            raise ArgumentError("--points, --rule", "neither for the model of a table", "one of them")
+        check_output(out, path)
+        replace_files({out: encode_table(out.name, _open_table_model(path).sample(count, seed=seed))})
+        return
+    check_output(out, path, endings=tuple(_ENCODERS))
+    about = saved.notes.get("data") or {}
+    if suffix == ".png" and not about.get("image_shape"):
+        raise ArgumentError("--out", "a .csv or .npy file for rows that are not images", str(out))
+    rows = _draw(make_circuit(saved.model, query, saved.query), count, seed)
+    replace_files({out: _ENCODERS[suffix](rows, saved.model.families, about)})
+
+
+@torch.no_grad()
+def _draw(circuit: QPC, count: int, seed: int) -> Array:
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [min(_ROWS, count - start) for start in range(0, count, _ROWS)]
+    return np.concatenate([circuit.sample(size, generator=generator).numpy() for size in sizes])
+
+
+def _png(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> bytes:
+    """Images side by side, from black for the smallest value to white for the largest."""
+    height, width = about["image_shape"]
+    finite = [family.values - 1 if isinstance(family, FiniteFamily) else None for family in families]
+    low = np.array([rows.min() if top is None else 0 for top in finite])
+    high = np.array([rows.max() if top is None else top for top in finite])
+    grey = np.rint(255 * (rows - low) / np.maximum(high - low, 1e-9)).astype(np.uint8)
+    across = math.ceil(math.sqrt(len(rows)))
+    down = math.ceil(len(rows) / across)
+    cells = np.zeros((down * across, height, width), dtype=np.uint8)
+    cells[: len(rows)] = grey.reshape(-1, height, width)
+    framed = np.pad(cells, ((0, 0), (1, 1), (1, 1)), constant_values=_FRAME_GREY)
+    grid = framed.reshape(down, across, height + 2, width + 2).transpose(0, 2, 1, 3)
+    return encode_png(grid.reshape(down * (height + 2), across * (width + 2)))
+
+
+def _csv(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> bytes:
+    names = about.get("columns") or numbered(len(families))
+    levels = about.get("levels") or {}
+    columns: dict[str, list[Any]] = {}
+    for name, cells, family in zip(names, rows.T.tolist(), families, strict=True):
+        columns[name] = [int(cell) for cell in cells] if family.discrete else cells
+        if name in levels:
+            columns[name] = [levels[name][code] for code in columns[name]]
+    return encode_table("samples.csv", columns)
+
+
+def _npy(rows: Array, families: Sequence[Family], _: Mapping[str, Any]) -> bytes:
+    if all(family.discrete for family in families):
+        rows = rows.astype(np.uint8 if rows.min() >= 0 and rows.max() < 256 else np.int64)
+    content = io.BytesIO()
+    np.save(content, rows, allow_pickle=False)
+    return content.getvalue()
+
+
+_ENCODERS = {".png": _png, ".csv": _csv, ".npy": _npy}
+
+
+# eval
+
+
+def print_scores(path: Path, data: DataOptions, query: QueryOptions) -> None:
+    """Print a line for each part of the data."""
+    saved = open_model(path)
+    if saved.of_table:
+        raise ArgumentError("model", "a model of data", f"{path}, the model of a table", "use picirc score")
+    circuit = make_circuit(saved.model, query, saved.query)
+    found = read_data(data, saved.notes.get("data"))
+    print(f"{'part':<8}{'rows':>8}{'log-likelihood':>18}{'bits per dimension':>22}")
+    for name, part in (("train", found.train), ("valid", found.valid), ("test", found.test)):
+        score = scores(circuit, part)
+        print(f"{name:<8}{score['rows']:>8}{score['log_likelihood']:>18.4f}{score['bits']:>22.4f}")
+
+
+def scores(circuit: QPC, rows: Any) -> dict[str, float]:
+    """The number of rows, their mean log-likelihood in nats, and their bits per dimension."""
+    mean = mean_log_prob(circuit, rows)
+    return {"rows": len(rows), "log_likelihood": mean, "bits": bits_per_dimension(mean, rows.shape[1])}
+
+
+# inspect
+
+
+def print_sizes(path: Path, points: int | None, batch: int) -> None:
+    """Print what a model consists of and what it needs."""
+    check_integer("--batch", batch)
+    if points is not None:
+        check_integer("--points", points)
+    saved = open_model(path)
+    states = saved.model.states if isinstance(saved.model, HCLT) else points or saved.query.points
+    assert states is not None
+    if isinstance(saved.model, Ensemble):
+        states *= len(saved.model.members)
+    if saved.of_table:
+        print(TableModel.load(find_model(path)).schema)
+    for name, text in (*_model_lines(saved), *_memory_lines(saved.model, states, batch)):
+        print(f"{name:<14}{text}")
+
+
+def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
+    model, description = saved.model, saved.description
+    numbers = sum(p.numel() for p in model.parameters())
+    size = next(model.parameters()).element_size()
+    families = Counter(map(repr, model.families))
+    members = f" of {description['members']} PICs" if "members" in description else ""
+    yield "model", description["kind"] + members
+    yield "structure", _structure(model.structure)
+    if not saved.of_table:  # its columns are listed
+        yield "variables", f"{len(model.families)}: " + ", ".join(f"{n} {name}" for name, n in families.items())
+    yield "settings", ", ".join(f"{name} {value}" for name, value in description["settings"].items())
+    yield "parameters", f"{numbers:,} {description['dtype']}, {_bytes(numbers * size)}"
+    for name in ("command", "stopped"):
+        if name in saved.notes:
+            yield name, saved.notes[name]
+    if "test" in saved.notes:
+        yield "test", f"{saved.notes['test']['bits']:.4f} bits per dimension"
+
+
+def _structure(structure: LatentTree | RegionGraph) -> str:
+    if isinstance(structure, LatentTree):
+        return f"tree of {structure.n_latents} latents, depth {structure.depth}"
+    partitions = sum(map(len, structure.partitions))
+    return f"{len(structure.scopes)} regions with {partitions} partitions, depth {structure.depth}"
+
+
+def _memory_lines(model: PIC | HCLT, states: int, batch: int) -> Iterator[tuple[str, str]]:
+    plan, size = model.plan, next(model.parameters()).element_size()
+    shapes = [*plan.weight_shapes(states), *plan.mixture_shapes(states)]
+    weights = sum(map(math.prod, shapes))
+    inputs = sum(len(group.rows) * states * group.family.size for group in plan.inputs)
+    if not isinstance(model, HCLT) and model.input_sharing == "full":
+        inputs = sum(states * group.family.size for group in plan.inputs)
+    values = compiled_of(plan, states).elements * batch
+    yield "", f"with {states} states for each latent and {batch} rows in a batch:"
+    yield "  weights", f"{weights:,} numbers, {_bytes(weights * size)}"
+    yield "  inputs", f"{inputs:,} numbers, {_bytes(inputs * size)}"
+    yield "  values", f"{values:,} numbers, {_bytes(values * size)}"
+    yield "  use", f"about {_bytes((weights + inputs + values) * size)}"
+    yield "  training", f"about {_bytes((2 * (weights + inputs) + values) * size)}, with the gradients"
+
+
+def _bytes(count: float) -> str:
+    """A number of bytes for people.
+
+    Example:
+        >>> _bytes(300), _bytes(5 * 2**20)
+        ('300 B', '5.0 MiB')
+    """
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

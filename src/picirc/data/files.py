@@ -1,0 +1,342 @@
+"""The files of data sets: where they are on this machine, how they are read, and how they are downloaded.
+
+A file may be compressed with gzip or not. A download arrives under a temporary name next to its destination, is
+verified, and only then takes its name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import io
+import math
+import os
+import secrets
+import shutil
+import ssl
+import struct
+import urllib.error
+import urllib.request
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from picirc.data.sources import FileSet, PublicFile
+from picirc.errors import ArgumentError
+from picirc.folders import cache_folder
+
+DataDir = str | os.PathLike[str] | None
+
+VARIABLE = "PICIRC_DATA"
+GZIP_MAGIC = b"\x1f\x8b"
+TIMEOUT = 60.0  # seconds without any byte
+CHUNK = 2**20
+UNSIGNED_BYTES = 8
+
+# A deflate stream expands to at most 1032 times its size; a header that claims more is wrong, and must not decide
+# how much memory is allocated.
+LARGEST_RATIO = 1100
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
+    """Open a file for reading, decompressed if it is a gzip file; its content tells, not its name.
+
+    Raises:
+        ArgumentError: The file does not exist, or is a corrupted gzip file (found while reading).
+    """
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+            raw.seek(0)
+            if packed:
+                with gzip.GzipFile(fileobj=raw) as file:
+                    yield file
+            else:
+                yield raw
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise ArgumentError(str(path), "a file", "none there") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ArgumentError(
+            str(path), "a complete gzip file", f"a corrupted one ({error})", "download it again"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Return the decompressed content of a file in UTF-8, without a byte-order mark."""
+    with open_unpacked(path) as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ArgumentError(f"{path}, line {line}", "text in UTF-8", error.reason) from error
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of the decompressed content, which does not depend on the compression."""
+    with open_unpacked(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# The idx format of the MNIST family: two zero bytes, the type of the values (8 for unsigned bytes, the only one used
+# here), the number of dimensions, their sizes in four bytes each, most significant first, and then the values.
+
+
+def idx_shape(path: Path, dimensions: int) -> tuple[int, ...]:
+    """Return the shape that the header of an idx file claims.
+
+    Raises:
+        ArgumentError: It is not an idx file of unsigned bytes with that many dimensions, or has no values.
+    """
+    with open_unpacked(path) as file:
+        return _read_header(file, path, dimensions)
+
+
+def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
+    """Read an idx file of unsigned bytes, compressed with gzip or not.
+
+    Args:
+        path: The file.
+        dimensions: The number of dimensions it must have: 3 for images, 1 for labels.
+
+    Raises:
+        ArgumentError: Wrong magic number, wrong number of dimensions, truncated, too long, or corrupted.
+    """
+    with open_unpacked(path) as file:
+        shape = _read_header(file, path, dimensions)
+        size = math.prod(shape)
+        claim = f"{size} values, as the header says {shape}"
+        if size > LARGEST_RATIO * path.stat().st_size:
+            raise ArgumentError(str(path), claim, "a smaller file", "it is truncated or corrupted: download it again")
+        values = np.empty(shape, np.uint8)
+        came = file.readinto(values.data.cast("B"))
+        if came != size:
+            raise ArgumentError(str(path), claim, f"{came} values", "the file is truncated: download it again")
+        if file.read(1):  # reading to the end also makes gzip compare its checksum
+            raise ArgumentError(str(path), claim, "more than that", "the file is corrupted: download it again")
+    return values
+
+
+def _read_header(file: io.BufferedIOBase, path: Path, dimensions: int) -> tuple[int, ...]:
+    head = file.read(4)
+    expected = bytes([0, 0, UNSIGNED_BYTES, dimensions])
+    if head != expected:
+        wanted = f"an idx file of bytes in {dimensions} dimensions (it begins {expected.hex(' ')})"
+        raise ArgumentError(str(path), wanted, f"one that begins {head.hex(' ')}" if head else "an empty file")
+    sizes = file.read(4 * dimensions)
+    if len(sizes) != 4 * dimensions:
+        raise ArgumentError(
+            str(path), f"{dimensions} sizes in the header", "a truncated header", "download the file again"
+        )
+    shape = struct.unpack(f">{dimensions}I", sizes)
+    if 0 in shape:
+        raise ArgumentError(str(path), "at least one value", f"shape {shape}")
+    return shape
+
+
+class DownloadError(OSError):
+    """A file could not be fetched whole and as expected; the message gives each address and the reason."""
+
+
+def fetch(urls: Sequence[str], target: Path, verify: Callable[[Path], None]) -> None:
+    """Download a file from the first address that delivers it.
+
+    Args:
+        urls: Addresses of the same file.
+        target: Where to put it; what is there stays until the new file is verified.
+        verify: Raises if the file, given by its temporary path, is not as expected.
+
+    Raises:
+        DownloadError: No address delivered the file; nothing is left behind.
+    """
+    reasons = []
+    for url in urls:
+        try:
+            with arriving(target) as temporary:
+                transfer(url, temporary)
+                verify(temporary)
+            return
+        except DownloadError as error:
+            reasons.append(f"{url}: {error}")
+    advice = f"get it by other means and put it into {target.parent}"
+    raise DownloadError(f"could not fetch {target.name} ({'; '.join(reasons)}); {advice}.")
+
+
+@contextmanager
+def arriving(target: Path) -> Iterator[Path]:
+    """Yield a temporary path that becomes ``target`` if all goes well, and else is removed."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def transfer(url: str, path: Path) -> None:
+    """Write what an address delivers into a file, and make sure that all of it came."""
+    request = urllib.request.Request(url, headers={"User-Agent": "picirc"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response, path.open("wb") as file:
+            promised = response.headers.get("Content-Length")
+            shutil.copyfileobj(response, file, CHUNK)
+            came = file.tell()
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DownloadError(f"the server answered {error.code} {error.reason}") from error
+    except urllib.error.URLError as error:
+        raise DownloadError(f"no connection ({error.reason})") from error
+    except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
+        raise DownloadError(f"the connection broke ({error!r})") from error
+    if promised is not None and came != int(promised):
+        raise DownloadError(f"truncated: {came} of {promised} bytes came")
+
+
+def verify_file(path: Path, file: PublicFile) -> None:
+    """Raise unless a file has the known checksum or, where none is known, the expected idx header."""
+    try:
+        if file.sha256 and (found := sha256(path)) != file.sha256:
+            raise DownloadError(f"wrong checksum: expected sha256 {file.sha256} of the content, got {found}")
+        if file.shape and (shape := idx_shape(path, len(file.shape))) != file.shape:
+            raise DownloadError(f"wrong shape: expected {file.shape}, got {shape}")
+    except ArgumentError as error:
+        raise DownloadError(f"corrupted: {error}") from error
+
+
+def verify_zip(path: Path) -> None:
+    """Raise unless a file ends as a zip file does: its directory stands at the end."""
+    if not zipfile.is_zipfile(path):
+        raise DownloadError("corrupted: not a zip file, or a truncated one")
+
+
+def unpack(archive: Path, file: PublicFile, packing: str, target: Path) -> None:
+    """Extract one file from a zip file, from whichever folder in it, and verify it."""
+    try:
+        with zipfile.ZipFile(archive) as members, arriving(target) as temporary:
+            name = f"{file.name}{packing}"
+            member = next((member for member in members.namelist() if member.split("/")[-1] == name), None)
+            if member is None:
+                raise DownloadError(f"{archive}: expected a zip file that holds {name}, got one without it")
+            with members.open(member) as packed, temporary.open("wb") as unpacked:
+                shutil.copyfileobj(packed, unpacked, CHUNK)  # verifies the checksum of the member
+            verify_file(temporary, file)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise DownloadError(
+            f"{archive}: corrupted zip file ({error}); remove it, and it is downloaded again"
+        ) from error
+
+
+def data_folders(data_dir: DataDir) -> list[Path]:
+    """Return the folders to search: ``data_dir`` alone if given, else that of PICIRC_DATA and the cache.
+
+    Downloads go to the last of them.
+    """
+    if data_dir is not None:
+        return [_existing("data_dir", Path(data_dir))]
+    chosen = os.environ.get(VARIABLE)
+    return [_existing(VARIABLE, Path(chosen)), cache_folder()] if chosen else [cache_folder()]
+
+
+def find(files: FileSet, roots: Sequence[Path]) -> list[Path] | None:
+    """Return the paths of all files of a set, from the first folder that has them all, or None."""
+    for folder in _candidates(files, roots):
+        paths = [_find_file(folder, file) for file in files.files]
+        if all(paths):
+            return [path for path in paths if path is not None]
+    return None
+
+
+def obtain(
+    files: FileSet, data_dir: DataDir = None, *, download: bool = True, base_url: str | None = None
+) -> list[Path]:
+    """Return the paths of the files of a set, and download what is missing.
+
+    Args:
+        files: The set.
+        data_dir: The only folder to search and to download to; None for that of the environment variable
+            ``PICIRC_DATA``, then the cache.
+        download: Whether downloading is allowed.
+        base_url: A folder on a server that holds the files, instead of the public home.
+
+    Raises:
+        ArgumentError: The files are missing and must not, or cannot, be downloaded.
+        DownloadError: The download failed.
+    """
+    roots = data_folders(data_dir)
+    if (paths := find(files, roots)) is not None:
+        return paths
+    target = roots[-1] / files.folders[0]
+    homes = files.homes if base_url is None else (_checked_url(base_url),)
+    if files.archive:
+        archive = _find_archive(files, roots)
+        if archive is None:
+            _allow(files, roots, homes, download)
+            archive = target / files.archive
+            fetch([f"{home}/{files.archive}" for home in homes], archive, verify_zip)
+        for file in _missing(files, target):
+            unpack(archive, file, files.packing, target / f"{file.name}{files.packing}")
+    else:
+        _allow(files, roots, homes, download)
+        for file in _missing(files, target):
+            name = f"{file.name}{files.packing}"
+            fetch([f"{home}/{name}" for home in homes], target / name, partial(verify_file, file=file))
+    found = find(files, roots[-1:])
+    assert found is not None
+    return found
+
+
+def _existing(argument: str, folder: Path) -> Path:
+    folder = folder.expanduser()
+    if not folder.is_dir():
+        raise ArgumentError(argument, "an existing folder", str(folder), "make it, or correct the path")
+    return folder
+
+
+def _checked_url(url: str) -> str:
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise ArgumentError("base_url", "an address that begins with http:// or https://", url)
+    return url.rstrip("/")
+
+
+def _candidates(files: FileSet, roots: Sequence[Path]) -> list[Path]:
+    return [root / folder for root in roots for folder in files.folders]
+
+
+def _find_file(folder: Path, file: PublicFile) -> Path | None:
+    """Find a file, packed or not; some copies of idx files have a dot for the last dash but one."""
+    names = dict.fromkeys((file.name, file.name.replace("-idx", ".idx")))
+    paths = (folder / f"{name}{packing}" for name in names for packing in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _find_archive(files: FileSet, roots: Sequence[Path]) -> Path | None:
+    paths = (folder / files.archive for folder in _candidates(files, roots))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _missing(files: FileSet, target: Path) -> list[PublicFile]:
+    return [file for file in files.files if _find_file(target, file) is None]
+
+
+def _allow(files: FileSet, roots: Sequence[Path], homes: Sequence[str], download: bool) -> None:
+    """Raise, with all places searched, if the files may not or cannot be downloaded."""
+    if download and homes:
+        return
+    names = ", ".join(f"{file.name}[.gz]" for file in files.files)
+    searched = ", ".join(str(folder) for folder in _candidates(files, roots))
+    ways = [f"put them into {roots[0] / files.folders[0]}", f"name their folder by data_dir= or {VARIABLE}"]
+    if homes:
+        ways.append(f"pass download=True to fetch them from {homes[0]}")
+    raise ArgumentError(
+        "data_dir", f"a folder with {names}", f"not all of them in any of {searched}", ", or ".join(ways)
+    )

@@ -1,0 +1,478 @@
+"""Estimators for scikit-learn: densities, imputation and classification of mixed tables with missing cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, DensityMixin, TransformerMixin  # type: ignore[import-untyped]
+from sklearn.utils import check_random_state  # type: ignore[import-untyped]
+from sklearn.utils.multiclass import check_classification_targets  # type: ignore[import-untyped]
+from sklearn.utils.validation import (  # type: ignore[import-untyped]
+    _check_feature_names_in,
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from picirc.checks import check_choice, check_integer, is_number
+from picirc.data.frames import Array, Cells, Frame, as_narwhals, is_missing, read_frame
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+from picirc.io.describe import only, take
+from picirc.io.files import refusing
+from picirc.tables.fitting import fit_table
+from picirc.tables.inference import declarations
+from picirc.tables.model import HOW, TableModel
+from picirc.tables.schema import EMPTY, Declared, Numbers
+
+__all__ = ["ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer"]
+
+_PLAIN = (bool, int, float, str, type(None))  # the values of parameters that a file keeps
+
+
+class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
+    """A circuit of a table behind the interface of scikit-learn: parameters, validation, fitting, saving."""
+
+    model_: TableModel
+    n_features_in_: int
+
+    def __init__(
+        self,
+        columns: Declared | Mapping[Any, Declared] | None = None,
+        points: int | None = None,
+        width: int | None = None,
+        steps: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        unseen: str = "error",
+        random_state: Any = 0,
+    ) -> None:
+        self.columns = columns
+        self.points = points
+        self.width = width
+        self.steps = steps
+        self.settings = settings
+        self.unseen = unseen
+        self.random_state = random_state
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Save the fitted estimator: a folder that ``TableModel.load`` and ``pc.load`` can read, too."""
+        check_is_fitted(self)
+        parameters = {name: value for name, value in self.get_params().items() if isinstance(value, _PLAIN)}
+        about = {"name": type(self).__name__, "parameters": parameters, "fitted": self._fitted()}
+        known = self.model_
+        TableModel(known.schema, known.pic, known.points, known.summary | {"estimator": about}).save(path)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], families: tuple[type[Family], ...] = ()) -> Self:
+        """Load an estimator that ``save`` wrote; this runs no code from the file.
+
+        Parameters that are neither numbers nor strings (``columns``, ``settings``) are not kept: they are part of the
+        model.
+
+        Args:
+            path: The folder or the file.
+            families: The classes of the user's own families that the columns have.
+        """
+        model = TableModel.load(path, families)
+        with refusing(Path(path)):
+            about = take(model.summary, "estimator", dict)
+            only(about, {"name", "parameters", "fitted"}, "estimator")
+            if about.get("name") != cls.__name__:
+                raise ArgumentError("estimator", cls.__name__, repr(about.get("name"))[:80])
+            found = cls()
+            parameters = take(about, "parameters", dict)
+            only(parameters, set(found.get_params()), "parameters")
+            for name in parameters:
+                if not isinstance(parameters[name], _PLAIN):
+                    raise ArgumentError(name, "a number or a string", repr(parameters[name])[:80])
+            found.set_params(**parameters)
+            model.summary.pop("estimator")
+            found.model_ = model
+            found._restore(take(about, "fitted", dict))
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        # Strings are accepted; but an estimator with this tag must accept any object as a cell, which is refused here.
+        tags.input_tags.string = False
+        return tags
+
+    def _fitted(self) -> dict[str, Any]:
+        """What a fitted estimator has besides its model, as plain JSON values."""
+        return {}
+
+    def _restore(self, fitted: Mapping[str, Any]) -> None:
+        """Take over what ``_fitted`` returned, from a file that may hold anything."""
+        only(fitted, set(self._fitted()), "fitted")
+        self._restore_names(self.model_.schema.names)
+
+    def _restore_names(self, names: tuple[str, ...]) -> None:
+        self.n_features_in_ = len(names)
+        if self.model_.schema.container != "numpy":
+            self.feature_names_in_ = np.array(names, dtype=object)
+
+    def _fit_model(self, frame: Frame, columns: Declared | Mapping[Any, Declared] | None) -> None:
+        self.model_ = fit_table(
+            frame,
+            columns,
+            seed=as_seed(self.random_state),
+            unseen=self.unseen,
+            points=self.points,
+            width=self.width,
+            steps=self.steps,
+            settings=self.settings,
+        )
+
+    def _table(self, X: Any, *, reset: bool) -> Frame:
+        """The data, validated as scikit-learn requires."""
+        if as_narwhals(X) is not None:
+            return read_frame(validate_data(self, X, reset=reset, skip_check_array=True))
+        if isinstance(X, list | tuple) and np.asarray(X, dtype=object).ndim == 2:
+            X = read_frame(X).native  # among strings NumPy would turn numbers into strings
+        X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
+        if X.dtype == object:
+            with suppress(ValueError):  # strings; a cell that is neither a string nor a number is a TypeError
+                X = X.astype(np.float64)
+        return read_frame(X)
+
+
+class PICDensity(DensityMixin, TableEstimator):  # type: ignore[misc]
+    """The joint density of the columns of a table, with missing cells integrated out exactly.
+
+    Args:
+        columns: What is known of some columns, by name or, for arrays, by number: ``"gaussian"``, ``"student"``,
+            ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``, ``"binomial"``, or a family. A single word
+            holds for all columns. The others are inferred.
+        points: The number of quadrature points, chosen from the size of the data by default, like the next two.
+        width: The width of the nets, an even number.
+        steps: The largest number of training steps.
+        settings: Other attributes of :class:`picirc.tables.Defaults`, by name.
+        unseen: What to do with a category that did not occur in ``fit``: ``"error"``, or ``"missing"`` to treat it as
+            missing.
+        quantile: The fraction of the training rows that ``anomaly`` calls anomalous.
+        random_state: Determines everything random. The default is a fixed number: fitting twice gives the same model.
+
+    Attributes:
+        model_: The fitted :class:`picirc.tables.TableModel`.
+        n_features_in_: The number of columns.
+        feature_names_in_: Their names, if ``fit`` saw a data frame.
+        threshold_: The log-density below which a row is an anomaly.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(60, 2))
+        >>> density = PICDensity(steps=20).fit(X)
+        >>> density.score_samples(X).shape, density.anomaly([[0.0, 0.1], [40.0, -30.0]])
+        ((60,), array([False,  True]))
+    """
+
+    threshold_: float
+
+    def __init__(
+        self,
+        columns: Declared | Mapping[Any, Declared] | None = None,
+        points: int | None = None,
+        width: int | None = None,
+        steps: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        unseen: str = "error",
+        quantile: float = 0.01,
+        random_state: Any = 0,
+    ) -> None:
+        super().__init__(columns, points, width, steps, settings, unseen, random_state)
+        self.quantile = quantile
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the density to a table; ``y`` is ignored."""
+        if not is_number(self.quantile) or not 0 <= (quantile := float(self.quantile)) <= 1:
+            raise ArgumentError("quantile", "a number from 0 to 1", self.quantile)
+        frame = self._table(X, reset=True)
+        self._fit_model(frame, self.columns)
+        self.threshold_ = float(np.quantile(self.model_.log_density(frame), quantile))
+        return self
+
+    def score_samples(self, X: Any, given: Any = None) -> Numbers:
+        """``log p(x)``, or ``log p(x | given)``, of every row, in the units of the table.
+
+        Args:
+            X: The rows; missing cells are integrated out.
+            given: Evidence: a mapping from some names to values, one row, or as many rows as ``X``.
+        """
+        check_is_fitted(self)
+        return self.model_.log_density(self._table(X, reset=False), given)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of ``score_samples``; ``y`` is ignored."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: Any = 0, given: Any = None) -> Any:
+        """Draw rows, as a table of the kind that was fitted.
+
+        Args:
+            n_samples: The number of rows, or of rows for each row of the evidence.
+            random_state: Determines the draws.
+            given: Evidence; these cells come back as they are.
+        """
+        check_is_fitted(self)
+        return self.model_.sample(n_samples, given, as_seed(random_state))
+
+    def conditional(self, given: Any) -> ConditionalDensity:
+        """The density of the other columns given some values.
+
+        Args:
+            given: A mapping from some names to values, or a row with missing cells.
+        """
+        check_is_fitted(self)
+        return ConditionalDensity(self.model_, given)
+
+    def anomaly(self, X: Any) -> npt.NDArray[np.bool_]:
+        """Whether each row is less probable than the ``quantile`` of the training rows.
+
+        Rows are compared as they are. A row with missing cells has a density over fewer columns: compare such rows only
+        with others that have the same cells missing.
+        """
+        return np.asarray(self.score_samples(X) < self.threshold_)
+
+    def _fitted(self) -> dict[str, Any]:
+        return {"threshold": getattr(self, "threshold_", 0.0)}
+
+    def _restore(self, fitted: Mapping[str, Any]) -> None:
+        super()._restore(fitted)
+        self.threshold_ = take(fitted, "threshold", float)
+
+
+@dataclass(frozen=True)
+class ConditionalDensity:
+    """The density of the columns of a table given some values.
+
+    Attributes:
+        model: The model of the table.
+        given: The known values.
+    """
+
+    model: TableModel
+    given: Any
+
+    def score_samples(self, X: Any) -> Numbers:
+        """``log p(x | given)`` of every row; a known value must be the same in ``X``, or missing or absent there."""
+        return self.model.log_density(X, self.given)
+
+    def score(self, X: Any) -> float:
+        """The mean of ``score_samples``."""
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples: int = 1, random_state: Any = 0) -> Any:
+        """Draw rows that have the known values."""
+        return self.model.sample(n_samples, self.given, as_seed(random_state))
+
+
+class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
+    """Fill the missing cells of a table from the joint density of its columns.
+
+    Observed cells stay as they are, bit for bit. The result is a table of the kind that came in, unless ``set_output``
+    says otherwise. Columns that had no value at all in ``fit`` are dropped, as other imputers do.
+
+    Args:
+        how: ``"mean"``: the expectation of real columns and counts given the row's other cells, the most probable
+            category of the others. ``"mode"``: values that are probable together (approximate). ``"sample"``: a draw
+            from the joint distribution of the missing cells.
+        columns: What is known of some columns, as for :class:`PICDensity`.
+        points: The number of quadrature points, chosen from the size of the data by default, like the next two.
+        width: The width of the nets, an even number.
+        steps: The largest number of training steps.
+        settings: Other attributes of :class:`picirc.tables.Defaults`, by name.
+        unseen: What to do with a category that did not occur in ``fit``: ``"error"``, or ``"missing"`` to ignore it
+            like a missing value (it stays in its cell).
+        random_state: Determines everything random, including the draws of ``"sample"``.
+
+    Attributes:
+        model_: The fitted :class:`picirc.tables.TableModel`.
+
+    Example:
+        >>> X = np.repeat(np.arange(30.0)[:, None], 2, axis=1)
+        >>> X[3, 1] = np.nan
+        >>> PICImputer(steps=50).fit_transform(X)[3].round(0)[0]
+        np.float64(3.0)
+    """
+
+    def __init__(
+        self,
+        how: str = "mean",
+        columns: Declared | Mapping[Any, Declared] | None = None,
+        points: int | None = None,
+        width: int | None = None,
+        steps: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        unseen: str = "error",
+        random_state: Any = 0,
+    ) -> None:
+        super().__init__(columns, points, width, steps, settings, unseen, random_state)
+        self.how = how
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit the density that missing cells are filled from; ``y`` is ignored."""
+        check_choice("how", self.how, HOW)
+        self._fit_model(self._table(X, reset=True), self.columns)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The table with its missing cells filled."""
+        check_is_fitted(self)
+        return self._filled(self._table(X, reset=False), self.how, as_seed(self.random_state))
+
+    def impute(self, X: Any, n_imputations: int = 5) -> list[Any]:
+        """Several tables, each with other draws from the joint distribution of the missing cells (multiple imputation).
+
+        Args:
+            X: The table.
+            n_imputations: The number of tables.
+        """
+        check_is_fitted(self)
+        count = check_integer("n_imputations", n_imputations)
+        frame = self._table(X, reset=False)
+        seeds = np.random.SeedSequence(as_seed(self.random_state)).generate_state(count)
+        return [self._filled(frame, "sample", int(seed)) for seed in seeds]
+
+    def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
+        """The names of the columns that are left."""
+        check_is_fitted(self)
+        names: npt.NDArray[np.object_] = _check_feature_names_in(self, input_features)
+        return names[self._kept()]
+
+    def _kept(self) -> npt.NDArray[np.intp]:
+        """The positions of the columns that had a value."""
+        return np.flatnonzero([column.kind != EMPTY for column in self.model_.schema.columns])
+
+    def _filled(self, frame: Frame, how: str, seed: int) -> Any:
+        filled = self.model_.impute(frame, how, seed)
+        kept = self._kept()
+        if len(kept) == self.n_features_in_:
+            return filled
+        native = as_narwhals(filled)
+        return filled[:, kept] if native is None else native[:, kept.tolist()].to_native()
+
+
+class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
+    """A classifier by the joint density of the features and the label, which is one more column of the table.
+
+    Any features may be missing, in ``fit`` as in ``predict_proba``. So may labels: rows without one (None, NaN, or the
+    value ``unlabelled``) take part in fitting the density of the features.
+
+    Args:
+        columns: What is known of some features, as for :class:`PICDensity`.
+        points: The number of quadrature points, chosen from the size of the data by default, like the next two.
+        width: The width of the nets, an even number.
+        steps: The largest number of training steps.
+        settings: Other attributes of :class:`picirc.tables.Defaults`, by name.
+        unseen: What to do with a category that did not occur in ``fit``: ``"error"`` or ``"missing"``.
+        unlabelled: A value of ``y`` that stands for a missing label besides None and NaN, such as -1. Without it -1 is
+            a class like any other.
+        random_state: Determines everything random.
+
+    Attributes:
+        model_: The fitted :class:`picirc.tables.TableModel` of the features and the label.
+        classes_: The classes.
+        label_: The name of the label among the columns of the model.
+
+    Example:
+        >>> X = np.r_[np.zeros((30, 1)), np.ones((30, 1))] + np.random.default_rng(0).normal(0, 0.1, (60, 1))
+        >>> y = ["no"] * 20 + [None] * 20 + ["yes"] * 20
+        >>> PICClassifier().fit(X, y).predict([[0.0], [1.0]])
+        array(['no', 'yes'], dtype='<U3')
+    """
+
+    classes_: Array
+    label_: str
+
+    def __init__(
+        self,
+        columns: Declared | Mapping[Any, Declared] | None = None,
+        points: int | None = None,
+        width: int | None = None,
+        steps: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        unseen: str = "error",
+        unlabelled: Any = None,
+        random_state: Any = 0,
+    ) -> None:
+        super().__init__(columns, points, width, steps, settings, unseen, random_state)
+        self.unlabelled = unlabelled
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit the joint density of features and label.
+
+        Args:
+            X: The features.
+            y: The labels; None, NaN or ``unlabelled`` where there is none.
+        """
+        frame = self._table(X, reset=True)
+        if y is None:
+            got = "None (PICClassifier requires y to be passed, but the target y is None)"
+            raise ArgumentError("y", "a label for each row", got, "use PICDensity where there are no labels at all")
+        name = str(getattr(y, "name", None) or "label")
+        while name in frame.names:
+            name += "_"
+        check_consistent_length(X, y)
+        label, self.classes_ = self._labels(name, y)
+        self.label_ = name
+        declared = declarations(self.columns, frame.names)
+        self._fit_model(frame.joined(label), {**declared, name: "categorical"})
+        return self
+
+    def predict_proba(self, X: Any) -> Numbers:
+        """``p(class | features)``, ``(rows, classes)``, with missing features integrated out."""
+        check_is_fitted(self)
+        return self.model_.predict(self._table(X, reset=False), self.label_)
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row."""
+        best = self.predict_proba(X).argmax(1)
+        found: Array = self.classes_[best]
+        return found
+
+    def _labels(self, name: str, y: Any) -> tuple[Cells, Array]:
+        """The column of labels, and the classes."""
+        given = column_or_1d(y, warn=True)
+        known = np.array([not is_missing(label) for label in given.tolist()], dtype=bool)
+        if self.unlabelled is not None:
+            known &= np.array([label != self.unlabelled for label in given.tolist()], dtype=bool)
+        if not known.any():
+            raise ArgumentError("y", "a label for at least one row", "none", "use PICDensity to fit without labels")
+        labels = np.array(given[known].tolist())  # the type of the values, not object
+        if labels.dtype.kind == "f" and np.isinf(labels).any():
+            raise ArgumentError("y", "finite numbers or strings as labels", "inf", "put NaN where a label is missing")
+        check_classification_targets(labels)
+        classes: Array = np.unique(labels)
+        dtype = {"U": "text", "b": "boolean", "f": "float"}.get(classes.dtype.kind, "integer")
+        values = np.full(len(given), None, dtype=object) if dtype == "text" else np.full(len(given), np.nan)
+        values[known] = labels.tolist()
+        return Cells(name, dtype, values, tuple(classes.tolist())), classes
+
+    def _fitted(self) -> dict[str, Any]:
+        return {"label": getattr(self, "label_", "")}
+
+    def _restore(self, fitted: Mapping[str, Any]) -> None:
+        super()._restore(fitted)
+        schema = self.model_.schema
+        self.label_ = take(fitted, "label", str)
+        categories = schema[self.label_].categories
+        if not categories:
+            raise ArgumentError("label", "a column of categories", self.label_)
+        self.classes_ = np.array(categories)
+        self._restore_names(tuple(name for name in schema.names if name != self.label_))
+
+
+def as_seed(random_state: Any) -> int:
+    """A seed from what scikit-learn calls a random state."""
+    if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
+        return check_integer("random_state", random_state, 0)
+    return int(check_random_state(random_state).randint(2**31 - 1))

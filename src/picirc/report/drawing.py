@@ -1,0 +1,384 @@
+"""Drawing: markup that cannot be broken by its content, numbers along an axis, and small SVG plots."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+FONT = 12.0  # the size of the text, in units of the drawing
+_GROUP = 29.0  # the height of the bars of a category
+# Characters that HTML and XML do not allow, and those that change the direction of the text around them.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
+_VOID = frozenset({"br", "link", "meta"})  # elements of HTML without an end tag
+
+
+# Markup
+
+
+class Markup(str):
+    """A string that is markup; every other string is escaped before it becomes part of it."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> Markup:
+        return Markup(str(self) + str(escape(other)))
+
+
+def escape(value: object) -> Markup:
+    """Text as markup: special characters are escaped, forbidden ones replaced.
+
+    Example:
+        >>> escape("<b> & co")
+        '&lt;b&gt; &amp; co'
+    """
+    if isinstance(value, Markup):
+        return value
+    return Markup(html.escape(_FORBIDDEN.sub("\ufffd", str(value))))
+
+
+def join(parts: Iterable[object], between: str = "") -> Markup:
+    """Parts one after another; those that are not markup are escaped."""
+    return Markup(between.join(map(escape, parts)))
+
+
+def tag(element: str, /, *children: object, **attributes: object) -> Markup:
+    """An element with its attributes and children; attributes that are None are left out.
+
+    Underscores in attribute names become hyphens, and a trailing one is dropped (``class_``).
+
+    Example:
+        >>> tag("a", "R & D", href="#x", class_="it")
+        '<a href="#x" class="it">R &amp; D</a>'
+        >>> tag("rect", x=0.1 + 0.2, stroke_width=2)
+        '<rect x="0.3" stroke-width="2"></rect>'
+    """
+    given = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
+    start = "".join(f' {name}="{_attribute(value)}"' for name, value in given.items())
+    if element in _VOID:
+        return Markup(f"<{element}{start}/>")
+    return Markup(f"<{element}{start}>{join(children)}</{element}>")
+
+
+def _attribute(value: object) -> str:
+    return number(value) if isinstance(value, float) else escape(value)
+
+
+def number(value: float) -> str:
+    """A length in a drawing, to a hundredth.
+
+    Example:
+        >>> number(12.3456), number(-0.0001), number(20.0)
+        ('12.35', '0', '20')
+    """
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def text_width(text: str, size: float) -> float:
+    """The approximate width of a text at a font size; East Asian characters are twice as wide as others."""
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return size * (0.62 * (len(text) - wide) + 1.05 * wide)
+
+
+def shorten(text: str, most: int) -> str:
+    """The text in at most ``most`` characters, with an ellipsis in the middle if something was left out.
+
+    Example:
+        >>> shorten("measurement_of_column_17", 12), shorten("short", 12)
+        ('measurem…_17', 'short')
+    """
+    text = " ".join(text.split())
+    room = text_width("x" * most, 1)
+    if text_width(text, 1) <= room:
+        return text
+    # Names that begin alike often differ at the end.
+    head, tail = text, text[-max(1, most // 4) :]
+    while head and text_width(f"{head}…{tail}", 1) > room:
+        head = head[:-1]
+    return f"{head}…{tail}"
+
+
+# Numbers along an axis
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear map from numbers to positions.
+
+    Attributes:
+        low: The number at ``start``.
+        high: The number at ``stop``; above ``low``.
+        start: The first position.
+        stop: The last position; it may be smaller than the first, as on an axis that points up.
+    """
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """The position of a number."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """About ``count`` round numbers on the axis.
+
+        Example:
+            >>> Scale(0, 1, 0, 100).ticks(4)
+            [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+        """
+        step = nice_step(self.high - self.low, count)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [round(i * step, 12 - exponent(step)) for i in range(first, last + 1)]
+
+
+def span(low: float, high: float) -> tuple[float, float]:
+    """A range that is not empty; a single number gets a margin on both sides."""
+    if high > low:
+        return low, high
+    room = max(abs(low), 1.0) / 2
+    return low - room, high + room
+
+
+def exponent(value: float) -> int:
+    """The power of ten of the first digit."""
+    return math.floor(math.log10(abs(value))) if value else 0
+
+
+def nice_step(extent: float, count: int) -> float:
+    """The step of 1, 2 or 5 times a power of ten that divides an extent into about ``count`` parts."""
+    rough = extent / max(count, 1)
+    power = 10.0 ** exponent(rough)
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.75 * rough)
+
+
+def label(value: float, step: float | None = None, digits: int = 3) -> str:
+    """A number for readers, with as many decimals as the step between neighbours needs, or some significant digits.
+
+    Example:
+        >>> label(0.30000000000000004, 0.1), label(12345.0), label(0.000123), label(2.5e9), label(-1.0)
+        ('0.3', '12,345', '1.23e-4', '2.5e9', '−1')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    places = -exponent(step) if step else digits - 1 - exponent(value)
+    if value and not -4 < exponent(value) < 6:
+        text = f"{value:.{digits - 1}e}" if step is None else f"{value:.{max(0, exponent(value) + places)}e}"
+        mantissa, power = text.split("e")
+        text = f"{_trim(mantissa)}e{int(power)}"
+    else:
+        text = f"{value + 0.0:,.{max(0, places)}f}"
+        text = _trim(text) if step is None else text
+    return "0" if text in ("-0", "−0") else text.replace("-", "−", 1) if text.startswith("-") else text
+
+
+def _trim(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(part: float) -> str:
+    """A share as a percentage; only 0 is shown as 0 %, and only 1 as 100 %.
+
+    Example:
+        >>> percent(0.25), percent(0.05), percent(0.0003), percent(1.0), percent(0.9999), percent(0.0)
+        ('25 %', '5.0 %', '< 0.1 %', '100 %', '> 99.9 %', '0 %')
+    """
+    if 0 < part < 0.001:
+        return "< 0.1 %"
+    if 0.999 < part < 1:
+        return "> 99.9 %"
+    return f"{100 * part:.1f} %" if 0 < part < 0.0995 else f"{100 * part:.0f} %"
+
+
+# Plots
+
+
+def drawing(width: float, height: float, *children: object, title: str, class_: str = "plot") -> Markup:
+    """An SVG image that scales to the available width; screen readers read its title."""
+    box = f"0 0 {number(width)} {number(height)}"
+    parts = tag("title", title), *children
+    size = {"width": number(width), "height": number(height)}
+    return tag("svg", *parts, viewBox=box, role="img", class_=class_, xmlns="http://www.w3.org/2000/svg", **size)
+
+
+class Placed(Protocol):
+    """Something with a horizontal and a vertical scale."""
+
+    @property
+    def across(self) -> Scale:
+        """From numbers to positions, from left to right."""
+
+    @property
+    def up(self) -> Scale:
+        """From numbers to positions, from bottom to top."""
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A plot without axes, in the size of a line of text."""
+
+    across: Scale
+    up: Scale
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The frame of a plot: a linear axis below and one at the left.
+
+    Attributes:
+        width: Of the whole drawing.
+        height: Of the whole drawing.
+        x: The range of the axis below.
+        y: The range of the axis at the left.
+        x_label: The label below, shortened if it is too long.
+        y_label: The label above the axis at the left.
+        x_ticks: The approximate number of ticks below.
+        y_ticks: The approximate number of ticks at the left; 0 for an axis without numbers.
+    """
+
+    width: float
+    height: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+    x_label: str = ""
+    y_label: str = ""
+    x_ticks: int = 4
+    y_ticks: int = 4
+    across: Scale = field(init=False)
+    up: Scale = field(init=False)
+
+    def __post_init__(self) -> None:
+        marks = self._marks(self.y, self.y_ticks)
+        left = 8 + max((text_width(text, FONT) for _, text in marks), default=0.0)
+        below = self._marks(self.x, self.x_ticks)
+        # Half of the last number may be to the right of the axis.
+        right = max((text_width(text, FONT) / 2 for _, text in below), default=0.0) + 2
+        bottom = self.height - (38 if self.x_label else 22)
+        top = 24.0 if self.y_label else 8.0
+        object.__setattr__(self, "across", Scale(*self.x, left, self.width - right))
+        object.__setattr__(self, "up", Scale(*self.y, bottom, top))
+
+    @staticmethod
+    def _marks(limits: tuple[float, float], count: int) -> list[tuple[float, str]]:
+        if not count:
+            return []
+        step = nice_step(limits[1] - limits[0], count)
+        return [(tick, label(tick, step)) for tick in Scale(*limits, 0, 1).ticks(count)]
+
+    def draw(self, *marks: object, title: str) -> Markup:
+        """The plot: a grid, the marks, and the numbers."""
+        return drawing(self.width, self.height, self._grid(), *marks, self._numbers(), title=title)
+
+    def _grid(self) -> Markup:
+        left, right = number(self.across.start), number(self.across.stop)
+        rows = [f"M{left} {number(self.up(tick))}H{right}" for tick, _ in self._marks(self.y, self.y_ticks)]
+        bottom = f"M{left} {number(self.up.start)}H{right}"
+        return tag("path", d="".join(rows), class_="grid") + tag("path", d=bottom, class_="axis")
+
+    def _numbers(self) -> Markup:
+        below, beside = self.up.start + 16, self.across.start - 6
+        parts = []
+        for tick, text in self._fitting():
+            parts.append(tag("text", text, x=self.across(tick), y=below, text_anchor="middle"))
+        for tick, text in self._marks(self.y, self.y_ticks):
+            parts.append(tag("text", text, x=beside, y=self.up(tick) + 4, text_anchor="end"))
+        if self.x_label:
+            middle = (self.across.start + self.across.stop) / 2
+            name = shorten(self.x_label, int((self.across.stop - self.across.start) / (0.62 * FONT)))
+            parts.append(tag("text", name, x=middle, y=self.height - 5, text_anchor="middle", class_="name"))
+        if self.y_label:
+            name = shorten(self.y_label, int((self.width - 12) / (0.62 * FONT)))
+            parts.append(tag("text", name, x=2.0, y=12.0, class_="name"))
+        return tag("g", *parts, class_="numbers")
+
+    def _fitting(self) -> list[tuple[float, str]]:
+        """The numbers below, fewer of them where they would overlap."""
+        count = self.x_ticks
+        while True:
+            marks = self._marks(self.x, count)
+            room = abs(self.across(marks[1][0]) - self.across(marks[0][0])) if len(marks) > 1 else np.inf
+            if count <= 1 or room > max(text_width(text, FONT) for _, text in marks) + 8:
+                return marks
+            count -= 1
+
+
+def dots(axes: Axes, x: Array, y: Array, class_: str, radius: float = 2.2) -> Markup:
+    """A dot for every pair of numbers that lies within the axes."""
+    inside = (x >= axes.x[0]) & (x <= axes.x[1]) & (y >= axes.y[0]) & (y <= axes.y[1])
+    places = zip(x[inside], y[inside], strict=True)
+    circles = (tag("circle", cx=round(axes.across(a), 1), cy=round(axes.up(b), 1), r=radius) for a, b in places)
+    return tag("g", *circles, class_=f"dots {class_}")
+
+
+def line(axes: Axes, x: Sequence[float], y: Sequence[float], class_: str) -> Markup:
+    """A line through points, clipped to the axes."""
+    places = [(axes.across(a), axes.up(min(max(b, axes.y[0]), axes.y[1]))) for a, b in zip(x, y, strict=True)]
+    path = "L".join(f"{number(a)} {number(b)}" for a, b in places)
+    return tag("path", d=f"M{path}", class_=f"line {class_}") if places else Markup()
+
+
+def bars(axes: Placed, edges: Array, heights: Array, class_: str) -> Markup:
+    """Bars from the bottom, one for each interval between two edges."""
+    path, floor = "", number(axes.up.start)
+    for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True):
+        if height > 0:
+            left, right = axes.across(low) + 0.5, axes.across(high) - 0.5
+            path += f"M{number(left)} {floor}V{number(axes.up(height))}H{number(right)}V{floor}Z"
+    return tag("path", d=path, class_=f"bars {class_}")
+
+
+def steps(axes: Placed, edges: Array, heights: Array, class_: str) -> Markup:
+    """The outline of bars, from the bottom and back to it."""
+    path = f"M{number(axes.across(edges[0]))} {number(axes.up.start)}"
+    for high, height in zip(edges[1:], heights, strict=True):
+        path += f"V{number(axes.up(height))}H{number(axes.across(high))}"
+    return tag("path", d=f"{path}V{number(axes.up.start)}", class_=f"line {class_}")
+
+
+def band(axes: Axes, low: float, high: float, class_: str = "band") -> Markup:
+    """A band between two heights, over the whole width."""
+    top, bottom = axes.up(high), axes.up(low)
+    width = axes.across.stop - axes.across.start
+    return tag("rect", x=axes.across.start, y=top, width=width, height=bottom - top, class_=class_)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A category in a chart of grouped bars, with a share of the data and one of the samples."""
+
+    name: str
+    data: float
+    drawn: float
+
+
+def grouped_bars(groups: Sequence[Bar], width: float, top: float, title: str) -> Markup:
+    """Two horizontal bars for each category, to the right of its name; the axis ends at the share ``top``."""
+    names = [shorten(group.name, 14) for group in groups]
+    left = 8 + max((text_width(name, FONT) for name in names), default=0.0)
+    across = Scale(0.0, top, left, width - 40)
+    parts = []
+    for place, (name, group) in enumerate(zip(names, groups, strict=True)):
+        y = 4 + _GROUP * place
+        parts.append(tag("text", name, tag("title", group.name), x=left - 6, y=y + 15, text_anchor="end"))
+        for share, class_, top in ((group.data, "data", y), (group.drawn, "drawn", y + 11)):
+            end = max(across(share), left)
+            parts.append(tag("rect", x=left, y=top, width=end - left, height=10.0, class_=f"bars {class_}"))
+            parts.append(tag("text", f"{100 * share:.0f} %", x=end + 4, y=top + 9, class_="value"))
+    axis = tag("path", d=f"M{number(left)} 0V{number(4 + _GROUP * len(groups))}", class_="axis")
+    return drawing(width, 6 + _GROUP * len(groups), join(parts), axis, title=title)
+
+
+def key() -> Markup:
+    """The legend: the colours of the data and of the rows drawn from the model."""
+    items = (("data", "data"), ("drawn", "samples"))
+    return tag("p", *(tag("span", tag("i", class_=f"swatch {c}"), word) for c, word in items), class_="key")

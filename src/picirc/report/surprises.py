@@ -1,0 +1,281 @@
+"""Sections about cells given the other cells of their rows: calibration, and the most surprising rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import stats
+from torch import Tensor
+
+from picirc.qpc.distribution import QPC
+from picirc.report.conditionals import CellDistributions, given_others
+from picirc.report.drawing import Axes, Markup, band, bars, key, label, shorten, steps, tag
+from picirc.report.material import Array, Field, Material, densities
+
+LogDensity = Callable[[Array], Array]
+
+BINS = 10
+MOST_RANKED_ROWS = 1000
+_MOST_NUMBERS = 2**26  # held in memory at once
+_FEWEST_ROWS = 100
+_SHOWN = 24  # columns in view, the worst first; the others are folded away
+_CRITICAL = 1.63  # a calibrated column exceeds this over √n once in a hundred times
+
+MOST_ROWS = 12
+_CELLS = 3  # named of each row
+_SURPRISING = 0.05  # a cell is named when a value at least as extreme is less probable than this
+_MOST_PATTERN_ROWS = 20_000  # searched for combinations of missing cells
+_SHRINK = 1e-3
+_FIGURES = {"row": "n", "log-density": "n roomy", "surprise": "n"}  # and their classes
+
+
+# Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Where the values of a column lie in their conditional distributions, from 0 to 1.
+
+    Attributes:
+        name: The name of the column.
+        values: One number for each row with a value; uniform if the distributions are right.
+    """
+
+    name: str
+    values: Array
+
+    @cached_property
+    def distance(self) -> float:
+        """The Kolmogorov–Smirnov distance from the uniform distribution."""
+        ordered, count = np.sort(self.values), len(self.values)
+        shares = np.arange(count + 1) / count
+        return float(max((shares[1:] - ordered).max(), (ordered - shares[:-1]).max()))
+
+    @property
+    def off(self) -> bool:
+        """Whether the distance is significant."""
+        return self.distance > _CRITICAL / math.sqrt(len(self.values))
+
+
+def conditional_ranks(cells: CellDistributions, uniform: Tensor) -> Tensor:
+    """``P(X < x | others) + U · P(X = x | others)`` for every cell of a column.
+
+    The numbers are uniform when the conditional distributions are right: the probability integral transform, for
+    discrete columns the randomised one.
+
+    Args:
+        cells: The distributions of the cells.
+        uniform: ``(cells,)``, numbers U drawn from [0, 1).
+    """
+    below = cells.at_most()
+    if cells.parts[0][0].discrete:
+        below = below - uniform * cells.exactly()
+    return below.clamp(0, 1)
+
+
+def all_ranks(material: Material) -> tuple[list[Ranks], list[str]]:
+    """The ranks of every column with different values, and the columns whose family has no distribution function."""
+    qpc = material.model.qpc
+    afford = _MOST_NUMBERS // qpc.compiled.elements
+    chosen = material.some(int(np.clip(afford, _FEWEST_ROWS, MOST_RANKED_ROWS)), purpose=2)
+    rows = material.encoded[torch.as_tensor(chosen)]
+    rng = np.random.default_rng((material.seed, 3))
+    found, without = [], []
+    for cells in given_others(qpc, rows):
+        name = material.fields[cells.column].name
+        if not material.fields[cells.column].labels and len(cells.values.unique()) == 1:
+            continue  # a constant says nothing about calibration
+        try:
+            ranks = conditional_ranks(cells, torch.as_tensor(rng.random(len(cells.values))).to(cells.values))
+        except NotImplementedError:
+            without.append(name)
+        else:
+            found.append(Ranks(name, ranks.double().cpu().numpy()))
+    return found, without
+
+
+def calibration_section(material: Material) -> Markup:
+    """A histogram for each column, those that are furthest off first."""
+    found, without = all_ranks(material)
+    if not found:
+        return tag("p", "No column has values to judge.", class_="note")
+    found.sort(key=lambda ranks: -ranks.distance * math.sqrt(len(ranks.values)))
+    off = sum(ranks.off for ranks in found)
+    used = max(len(ranks.values) for ranks in found)
+    words = (
+        f"{_columns(off)} not uniform at a significance level of 1 %, of {len(found)}; "
+        f"{used:,} rows were used. The grey band contains 95 % of the bars of a uniform distribution."
+    )
+    parts = [tag("p", words, class_="note")]
+    panels = [_panel(ranks) for ranks in found]
+    parts.append(tag("div", *panels[:_SHOWN], class_="facets small"))
+    if panels[_SHOWN:]:
+        summary = tag("summary", f"The other {len(panels) - _SHOWN} columns")
+        parts.append(tag("details", summary, tag("div", *panels[_SHOWN:], class_="facets small")))
+    if without:
+        parts.append(tag("p", f"Without a distribution function: {', '.join(without)}.", class_="note"))
+    return Markup("".join(parts))
+
+
+def _columns(count: int) -> str:
+    return {0: "No column is", 1: "One column is"}.get(count, f"{count} columns are")
+
+
+def _panel(ranks: Ranks) -> Markup:
+    count = len(ranks.values)
+    heights = np.histogram(ranks.values, BINS, (0.0, 1.0))[0] * (BINS / count)  # 1 if uniform
+    low, high = stats.binom.interval(0.95, count, 1 / BINS)
+    low, high = float(low) * BINS / count, float(high) * BINS / count
+    top = max(2.0, 1.05 * float(heights.max()), 1.05 * high)
+    axes = Axes(170.0, 108.0, (0.0, 1.0), (0.0, top), x_ticks=2, y_ticks=2)
+    marks = band(axes, low, high), bars(axes, np.linspace(0, 1, BINS + 1), heights, "off" if ranks.off else "data")
+    words = f"distance {label(ranks.distance, 0.01)}" + (" – off" if ranks.off else "")
+    name = tag("b", shorten(ranks.name, 15), title=ranks.name)
+    picture = axes.draw(*marks, title=f"Calibration of {ranks.name}")
+    return tag("div", tag("p", name, tag("small", words), class_="side"), picture)
+
+
+# The most surprising rows
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell and what is expected given the other cells of its row.
+
+    Attributes:
+        column: The column.
+        tail: The probability of a value at least as extreme: twice that of the tail beyond the value; for categories
+            that of all categories that are not more probable.
+        expected: The conditional mean, or the code of the most probable category.
+    """
+
+    column: int
+    tail: float
+    expected: float
+
+
+def surprises(log_density: LogDensity, rows: Array, values: Array, drawn: Array) -> tuple[Array, Array]:
+    """How far the log-density of each row lies below what the model expects of a row with the same cells missing.
+
+    Densities over different cells cannot be compared directly. The expectation is estimated from rows drawn from the
+    model, without the cells that are missing in rows of the table; it is linear in the indicators of missing cells.
+
+    Args:
+        log_density: The log-density of rows with NaN where cells are missing.
+        rows: ``(rows, columns)``; NaN is missing.
+        values: Their log-densities.
+        drawn: Rows drawn from the model, complete.
+
+    Returns:
+        The surprise of every row in nats, and that of the rows drawn, each with the same cells removed as a row of the
+        table.
+    """
+    missing = np.isnan(rows)
+    patterns = np.unique(missing[:: 1 + len(rows) // _MOST_PATTERN_ROWS], axis=0)
+    masks = patterns[np.arange(len(drawn)) % len(patterns)]  # rare ones as often as the others
+    theirs = log_density(np.where(masks, np.nan, drawn))
+    design = _design(masks)[np.isfinite(theirs)]
+    square = design.T @ design + _SHRINK * np.eye(design.shape[1])
+    weights = np.linalg.solve(square, design.T @ theirs[np.isfinite(theirs)])
+    same = missing[np.arange(len(drawn)) % len(rows)]
+    return (
+        _design(missing) @ weights - values,
+        _design(same) @ weights - log_density(np.where(same, np.nan, drawn)),
+    )
+
+
+def _design(missing: npt.NDArray[np.bool_]) -> Array:
+    return np.column_stack([np.ones(len(missing)), missing])
+
+
+def strange_cells(qpc: QPC, rows: Tensor, coded: Sequence[bool]) -> list[list[Cell]]:
+    """For each row its observed cells, the most surprising given the others first.
+
+    Args:
+        qpc: The circuit.
+        rows: ``(rows, columns)``; NaN is missing.
+        coded: Whether the columns have categories.
+    """
+    found: list[list[Cell]] = [[] for _ in rows]
+    for cells in given_others(qpc, rows):
+        if coded[cells.column]:
+            chances = cells.probabilities()
+            mine = chances.gather(1, cells.values.long().unsqueeze(1))
+            tails, expected = chances.masked_fill(chances > mine, 0.0).sum(1), chances.argmax(1)
+        else:
+            tails, expected = _tails(cells), cells.mean()
+        for row, tail, value in zip(cells.rows.tolist(), tails.tolist(), expected.tolist(), strict=True):
+            found[row].append(Cell(cells.column, tail, float(value)))
+    return [sorted(row, key=lambda cell: cell.tail) for row in found]
+
+
+def _tails(cells: CellDistributions) -> Tensor:
+    """Twice the smaller of P(X ≤ x) and P(X ≥ x); 1 where the family has no distribution function."""
+    try:
+        return (2 * torch.minimum(cells.at_most(), cells.at_least())).clamp(max=1)
+    except NotImplementedError:
+        return torch.ones_like(cells.values)
+
+
+def anomalies_section(material: Material) -> Markup:
+    """How surprising the rows are, and a table of the most surprising ones."""
+    rows, values = material.encoded, material.log_densities
+    density = material.model.log_density_of_encoded
+    found, drawn = surprises(density, rows.numpy(), values, material.drawn.numpy())
+    order = np.argsort(-found, kind="stable")[:MOST_ROWS]
+    coded = [bool(field.labels) for field in material.fields]
+    strange = strange_cells(material.model.qpc, rows[torch.as_tensor(order)], coded)
+    lines = []
+    for row, cells in zip(order.tolist(), strange, strict=True):
+        named = [cell for cell in cells[:_CELLS] if cell.tail < _SURPRISING]
+        words = [_words(material, row, cell) for cell in named] or [tag("li", "no cell by itself", class_="quiet")]
+        numbers = (f"{row:,}", label(float(values[row]), 0.1), label(float(found[row]), 0.1))
+        figures = (tag("td", text, class_=class_) for text, class_ in zip(numbers, _FIGURES.values(), strict=True))
+        lines.append(tag("tr", *figures, tag("td", tag("ul", *words))))
+    heads = [tag("th", text, class_=class_) for text, class_ in _FIGURES.items()]
+    table = tag("table", tag("thead", tag("tr", *heads, tag("th", "cells that do not fit the others"))),
+                tag("tbody", *lines))  # fmt: skip
+    return tag(
+        "div", tag("div", table, class_="scroll", tabindex=0), _surprise_plot(found, drawn), class_="beside wide-first"
+    )
+
+
+def _words(material: Material, row: int, cell: Cell) -> Markup:
+    field = material.fields[cell.column]
+    has = _value(field, float(field.data[row]))
+    wanted = _value(field, _units(material, cell))
+    chance = label(cell.tail, digits=2) if cell.tail >= 1e-6 else "< 1e-6"
+    name = tag("b", shorten(field.name, 28), title=field.name)
+    return tag(
+        "li", name, f" is {has}, expected {wanted} ", tag("small", f"p {'=' if chance[0] != '<' else ''} {chance}")
+    )
+
+
+def _units(material: Material, cell: Cell) -> float:
+    column = material.model.schema.columns[cell.column]
+    return cell.expected if column.coded else float(column.location + column.scale * cell.expected)
+
+
+def _value(field: Field, value: float) -> str:
+    return shorten(field.labels[int(value)], 24) if field.labels else label(value)
+
+
+def _surprise_plot(found: Array, drawn: Array) -> Markup:
+    """How surprising the rows are, against rows that the model itself drew."""
+    both = np.concatenate([found, drawn])
+    low, high = map(float, np.quantile(both[np.isfinite(both)], [0.001, 0.995]))  # outliers are in the table
+    edges = np.linspace(low, max(high, low + 1.0), 31)
+    heights = densities(found, edges), densities(drawn, edges)
+    axes = Axes(
+        300.0, 220.0, (low, float(edges[-1])), (0.0, 1.05 * float(np.max(heights))), "surprise (nats)", y_ticks=0
+    )
+    picture = axes.draw(
+        bars(axes, edges, heights[0], "data"), steps(axes, edges, heights[1], "drawn"), title="Surprise"
+    )
+    return tag("div", picture, key())
