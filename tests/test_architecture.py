@@ -45,6 +45,8 @@ ORDER = (
     *(
         "compile",
         "circuit",
+        "model",
+        "hclt",
         "pic",
         "ensemble",
         "learning",

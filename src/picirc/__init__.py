@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from picirc.functions import Conditional as Conditional
     from picirc.functions import Density as Density
     from picirc.functions import LinearGaussian as LinearGaussian
+    from picirc.hclt import HCLT as HCLT
     from picirc.inputs import Bernoulli as Bernoulli
     from picirc.inputs import Binomial as Binomial
     from picirc.inputs import Categorical as Categorical
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from picirc.learning import mean_log_prob as mean_log_prob
     from picirc.learning import tensorboard as tensorboard
     from picirc.learning.progress import Progress as Progress
-    from picirc.pic import HCLT as HCLT
+    from picirc.model import Model as Model
     from picirc.pic import PIC as PIC
     from picirc.qpc.distribution import QPC as QPC
     from picirc.qpc.divergences import cauchy_schwarz_divergence as cauchy_schwarz_divergence
@@ -77,6 +78,7 @@ if TYPE_CHECKING:
     from picirc.structure.trees import LatentTree as LatentTree
     from picirc.structure.trees import chain as chain
     from picirc.structure.trees import random_tree as random_tree
+    from picirc.structure.trees import star as star
     from picirc.symbolic.circuit import Cost as Cost
     from picirc.symbolic.circuit import Properties as Properties
     from picirc.symbolic.units import Factor as Factor
@@ -104,7 +106,9 @@ _HOMES = {
         *("Cosine", "History", "bits_per_dimension", "fit", "fit_em", "json_lines", "mean_log_prob", "tensorboard"),
     ),
     "learning.progress": ("Progress",),
-    "pic": ("HCLT", "PIC"),
+    "hclt": ("HCLT",),
+    "model": ("Model",),
+    "pic": ("PIC",),
     "qpc.distribution": ("QPC",),
     "qpc.divergences": ("cauchy_schwarz_divergence", "l2_divergence", "log_inner_product"),
     "qpc.latents": ("LatentPosterior",),
@@ -117,7 +121,7 @@ _HOMES = {
     "structure.bayesnet": ("BayesNet",),
     "structure.chow_liu": ("hidden_chow_liu",),
     "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),
-    "structure.trees": ("LatentTree", "chain", "random_tree"),
+    "structure.trees": ("LatentTree", "chain", "random_tree", "star"),
     "symbolic.circuit": ("Cost", "Properties"),
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
     "tables": ("Schema", "TableModel", "fit_table"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -11,16 +12,18 @@ from torch import Tensor, nn
 from picirc.compile.integrate import quadrature_of
 from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
-from picirc.pic import PIC, _refined
+from picirc.model import AnyRule, Model
+from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule
+from picirc.quadrature import RandomRule, Rule, VectorRule
 from picirc.structure.trees import LatentTree
 
-_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "correlated")
+_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "dims", "correlated")
 
 
-class Ensemble(PIC):
-    """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one PIC.
+@final
+class Ensemble(Model):
+    """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one model.
 
     Every latent has the states of all members, those of one after those of the other. The root chooses a member, and
     below it the states of different members never meet, because all other weights are block-diagonal. So every query
@@ -42,7 +45,7 @@ class Ensemble(PIC):
     """
 
     def __init__(self, members: Sequence[PIC]) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         if not isinstance(members, Sequence) or not members or not all(type(member) is PIC for member in members):
             raise ArgumentError("members", "one PIC or more, in a list", members)
         first = members[0]
@@ -57,14 +60,24 @@ class Ensemble(PIC):
         self.product, self.plan = first.product, first.plan
         self.members = nn.ModuleList(members)
 
+    @property
+    def parts(self) -> Sequence[PIC]:
+        """The members."""
+        return [self.member(number) for number in range(len(self.members))]
+
+    def states_of(self, points: int) -> int:
+        """The states of all members, side by side."""
+        return len(self.members) * points
+
     def member(self, number: int) -> PIC:
         """One of the members."""
         found = self.members[number]
         assert isinstance(found, PIC)
         return found
 
-    def forward(self, rule: Rule | RandomRule) -> QPC:
+    def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""
+        rule = self.member(0).training_rule(rule)
         if isinstance(rule, RandomRule):
             rule = rule.rule
         parts: list[QPC] = [member(rule) for member in self.members]
@@ -77,13 +90,19 @@ class Ensemble(PIC):
             tuple(torch.cat(inputs, 1) for inputs in zip(*(part.parameters.inputs for part in parts), strict=True)),
             tuple(torch.stack(c) for c in zip(*(part.parameters.correlations for part in parts), strict=True)),
         )
-        grid = rule.on(-1.0, 1.0)
+        grid = rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule
         like = parameters.like
         points, weights = (
-            torch.as_tensor(values, dtype=like.dtype, device=like.device).repeat(count)
+            torch.cat([torch.as_tensor(values, dtype=like.dtype, device=like.device)] * count)
             for values in (grid.points, grid.weights / count)
         )
         return quadrature_of(self.plan, states, parameters, points, weights, partial(_refined, self, rule))
+
+
+def _refined(model: Ensemble, rule: Rule | VectorRule) -> QPC:
+    """The same circuit on a finer grid."""
+    found: QPC = model(rule.refine())
+    return found
 
 
 def _joined_weights(weights: Sequence[Tensor]) -> Tensor:

@@ -1,9 +1,10 @@
-"""Models that learn: a structure with parameters, which returns its circuit when called."""
+"""Probabilistic integral circuits with neural functions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
@@ -18,84 +19,23 @@ from picirc.functions.energy import ENERGIES
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.inputs.correlated import correlation
-from picirc.inputs.numerics import probabilities
+from picirc.inputs.finite import FiniteFamily
+from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule
+from picirc.quadrature import RandomRule, Rule, VectorRule, shifted, sobol
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
 
 
-class HCLT(nn.Module):
-    """A latent tree or region graph with tables: categorical latents, one free number for each sum weight.
-
-    On the tree of ``hidden_chow_liu`` this is the hidden Chow–Liu tree of the literature, the baseline for PICs: the
-    same circuit, without a continuum behind its states.
-
-    Args:
-        structure: A latent tree or a region graph.
-        inputs: The family of all variables, or one for each.
-        states: The number of states of each latent.
-        product: For region graphs ``"cp"`` or ``"tucker"``.
-        generator: The source of the random initial parameters.
-        dtype: Their floating-point type.
-
-    Example:
-        >>> import picirc as pc
-        >>> model = pc.HCLT(pc.chain(3), inputs=pc.Bernoulli(), states=4)
-        >>> model()
-        QPC(3 variables, 36 weights, float32)
-    """
-
-    def __init__(
-        self,
-        structure: LatentTree | RegionGraph,
-        inputs: Family | Sequence[Family],
-        states: int,
-        product: str = "cp",
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__()
-        states = check_integer("states", states)
-        check_structure(structure)
-        self.structure = structure
-        self.states = states
-        self.product = product
-        self.families = as_columns(inputs, structure.n_variables)
-        self.plan = plan_structure(structure, self.families, product)
-
-        def table(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.randn(*shape, generator=generator, dtype=dtype))
-
-        self.weights = nn.ParameterList(table(*shape) for shape in self.plan.weight_shapes(states))
-        self.mixtures = nn.ParameterList(table(*shape) for shape in self.plan.mixture_shapes(states))
-        self.inputs = nn.ParameterList(table(len(group.rows), states, group.family.size) for group in self.plan.inputs)
-
-    def parameters_of_circuit(self) -> Parameters:
-        """The numbers of the circuit: normalised weights and valid input parameters."""
-        weights = tuple(probabilities(w) for w in self.weights)
-        mixtures = tuple(w.softmax(1) for w in self.mixtures)
-        groups = self.plan.inputs
-        inputs = tuple(g.family.constrain(raw) for g, raw in zip(groups, self.inputs, strict=True))
-        return Parameters(weights, mixtures, inputs)
-
-    def forward(self) -> QPC:
-        """The circuit with the current parameters."""
-        return quadrature_of(self.plan, self.states, self.parameters_of_circuit())
-
-    def extra_repr(self) -> str:
-        """The sizes, for printing."""
-        return f"{len(self.families)} variables, {self.states} states"
-
-
-class PIC(nn.Module):
+@final
+class PIC(Model):
     """A probabilistic integral circuit with neural functions; called with a rule it returns its quadrature, a QPC.
 
-    Every latent lives on [-1, 1]. An integral unit carries an energy-based density ``p(z | z') ∝ exp(−E(z, z'))``,
-    normalised by the same rule that integrates it; an input unit has a net that gives the parameters of its
-    distribution. Both begin with Fourier features. The nets do not know the rule, so a trained model can be integrated
-    with any.
+    Every latent lives on [-1, 1]; with ``dims`` above 1 it is a vector, normal unless its energy says otherwise. An
+    integral unit carries an energy-based density ``p(z | z') ∝ exp(−E(z, z'))``, normalised by the same rule that
+    integrates it; an input unit has a net that gives the parameters of its distribution. The nets do not know the
+    rule, so a trained model can be integrated with any.
 
     Args:
         structure: A latent tree or a region graph.
@@ -103,16 +43,22 @@ class PIC(nn.Module):
         width: The width of the nets.
         sharing: What integral units share: ``"none"``, ``"composite"`` (one hidden layer, a head each) or ``"full"``.
         input_sharing: The same for input units of one family. With ``"full"`` all of them have the same distribution
-            given their latent, and one table serves them all.
+            given their latent, and one table serves them all. By default ``"full"`` if all variables are of one finite
+            family with 32 values or more, as those of images are, else ``"composite"``.
         energy: ``"unbounded"``, E = 3 net(z, z'), or the paper's ``"softplus"``, E = softplus(net(z, z')), which cannot
             make a density more peaked than its grid and learns more slowly.
         product: For region graphs ``"cp"`` or ``"tucker"``.
-        fourier: Whether the nets begin with Fourier features.
+        dims: The number of dimensions of every latent. With more than 1 the rules are those for vectors, such as
+            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture.
+        fourier: Whether the nets begin with Fourier features; by default for latents of one dimension only.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
         correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its value:
             one matrix of correlations (of at most 0.9999) for each latent, the same for all values. Otherwise they are
             independent given the latent.
+        nets: One's own functions instead of energy nets: ``nets(rows, arguments)`` returns a module that maps points
+            ``(points, arguments)`` to values ``(rows, points)``, for so many integral units and so many numbers that
+            each depends on, those given before those integrated. Such a model cannot be saved.
         generator: The source of the random initial parameters.
 
     Example:
@@ -122,24 +68,32 @@ class PIC(nn.Module):
         (QPC(3 variables, 528 weights, float32), QPC(3 variables, 3,240 weights, float32))
     """
 
+    STORED: ClassVar[tuple[str, ...]] = (
+        *("width", "sharing", "input_sharing", "energy", "product", "dims", "fourier", "learnable", "correlated"),
+    )
+    FORMER: ClassVar[dict[str, Any]] = {"correlated": False, "energy": "softplus", "dims": 1}
+
     def __init__(
         self,
         structure: LatentTree | RegionGraph,
         inputs: Family | Sequence[Family],
         width: int = 256,
         sharing: str = "composite",
-        input_sharing: str = "composite",
+        input_sharing: str | None = None,
         energy: str = "unbounded",
         product: str = "cp",
-        fourier: bool = True,
+        dims: int = 1,
+        fourier: bool | None = None,
         sigma: float = 2.0,
         learnable: bool = False,
         correlated: bool = False,
+        nets: Callable[[int, int], nn.Module] | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         check_choice("sharing", sharing, SHARING)
-        check_choice("input_sharing", input_sharing, SHARING)
+        if input_sharing is not None:
+            check_choice("input_sharing", input_sharing, SHARING)
         check_choice("energy", energy, list(ENERGIES))
         width = check_integer("width", width, 2)
         if width % 2:
@@ -152,61 +106,108 @@ class PIC(nn.Module):
         self.structure = structure
         self.product = product
         self.width = width
-        self.sharing, self.input_sharing = sharing, input_sharing
-        self.energy = energy
         self.families = as_columns(inputs, structure.n_variables)
-        self.correlated = correlated
+        self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
+        self.energy, self.correlated = energy, correlated
+        self.dims = check_integer("dims", dims)
+        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
+        self.learnable = check_boolean("learnable", learnable)
         self.plan = plan_structure(structure, self.families, product, correlated)
-        options = (fourier, sigma, learnable, generator)
+        options = (self.fourier, sigma, learnable, generator)
+
+        def functions(rows: int, latents: int) -> nn.Module:
+            if nets is not None:
+                return nets(rows, self.dims * latents)
+            return Bank(rows, self.dims * latents, 1, width, sharing, *options)
+
+        self.custom = nets is not None
         self.integrals = nn.ModuleList(
-            Bank(len(b.integrals), len(b.new) + len(b.integrated), 1, width, sharing, *options)
-            for b in self.plan.blocks
+            functions(len(block.integrals), len(block.new) + len(block.integrated)) for block in self.plan.blocks
         )
         self.inputs = nn.ModuleList(
-            Bank(len(g.rows), 1, g.family.size, width, input_sharing, *options) for g in self.plan.inputs
+            Bank(len(step.rows), self.dims, step.family.size, width, self.input_sharing, *options)
+            for step in self.plan.inputs
         )
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
         self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
         self.correlations = nn.ParameterList(torch.zeros(size * (size - 1) // 2) for size in self.blocks)
 
-    def forward(self, rule: Rule | RandomRule) -> QPC:
-        """Integrate with a rule on [-1, 1]; of a random rule its middle draw is taken."""
+    def forward(self, rule: AnyRule | None = None) -> QPC:
+        """Integrate with a rule; of a random rule the one that is not moved is taken."""
+        rule = self._check_rule(rule)
         if isinstance(rule, RandomRule):
             rule = rule.rule
-        if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
-            raise ArgumentError("rule", "a rule on an interval, such as pc.trapezoidal(64)", rule)
-        if np.any(rule.weights <= 0):
-            raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
-        grid = rule.on(-1.0, 1.0)
+        grid = rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule
         like = next(self.parameters())
-        points = torch.as_tensor(grid.points, dtype=like.dtype, device=like.device)
-        weights = torch.as_tensor(grid.weights, dtype=like.dtype, device=like.device)
+        points, weights = (
+            torch.as_tensor(values, dtype=like.dtype, device=like.device) for values in (grid.points, grid.weights)
+        )
+        rows = points.view(len(points), -1)  # (N, dims)
         parameters = Parameters(
-            tuple(self._sum_weights(i, points, weights.log()) for i in range(len(self.integrals))),
+            tuple(self._sum_weights(i, rows, weights.log()) for i in range(len(self.integrals))),
             tuple(w.softmax(1) for w in self.mixtures),
-            tuple(self._input_parameters(i, points) for i in range(len(self.inputs))),
+            tuple(self._input_parameters(i, rows) for i in range(len(self.inputs))),
             tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
         return quadrature_of(self.plan, len(rule), parameters, points, weights, partial(_refined, self, rule))
 
+    def training_rule(self, rule: object = None) -> AnyRule:
+        """Points that are moved at random in every step, so that the nets learn the integral and not one grid."""
+        if rule is not None:
+            return self._check_rule(rule)
+        return shifted(32) if self.dims == 1 else shifted(sobol(1024, self.dims))
+
+    def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
+        """Let the input nets begin with the distributions of whole columns, in units that suit each column."""
+        for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
+            assert isinstance(bank, Bank)
+            columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
+            if bank.sharing == "full":
+                columns = columns.reshape(1, -1)
+            bank.standardise(*step.family.raw_start(columns.to(bank.head.dtype)), keep=not self.fresh)
+
+    def end_training(self) -> None:
+        """Let the heads of the input nets absorb the units of their columns."""
+        super().end_training()
+        for bank in self.inputs:
+            assert isinstance(bank, Bank)
+            bank.absorb()
+
+    def _check_rule(self, rule: object) -> AnyRule:
+        if self.dims > 1:
+            if not isinstance(rule, VectorRule | RandomRule) or rule.dims != self.dims:
+                expected = f"a rule for vectors of {self.dims} dimensions, such as pc.sobol(1024, dims={self.dims})"
+                raise ArgumentError("rule", expected, rule)
+            return rule
+        if isinstance(rule, RandomRule | VectorRule) and rule.dims == 1:
+            return rule
+        if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
+            raise ArgumentError("rule", "a rule on an interval, such as pc.trapezoidal(64)", rule)
+        if np.any(rule.weights <= 0):
+            raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
+        return rule
+
     def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor) -> Tensor:
-        """The sum weights of a block ``(rows, 1, o, z)``."""
+        """The sum weights of a block ``(rows, 1, o, z)`` from points ``(N, dims)``."""
         plan = self.plan.blocks[block]
         new, integrated = len(plan.new), len(plan.integrated)
-        axes = torch.meshgrid(*[points] * (new + integrated), indexing="ij")
-        z = torch.stack([axis.flatten() for axis in axes], 1)  # (points, arguments)
+        numbers = torch.arange(len(points), device=points.device)
+        axes = torch.meshgrid(*[numbers] * (new + integrated), indexing="ij")
+        z = points[torch.stack([axis.flatten() for axis in axes], 1)].flatten(1)  # (o · z, arguments)
         total = log_weights
         for _ in range(integrated - 1):
             total = (total.unsqueeze(1) + log_weights).flatten()
-        bank = self.integrals[block]
-        assert isinstance(bank, Bank)
-        found = bank.sum_weights(z, total, ENERGIES[self.energy])
+        functions, energy = self.integrals[block], ENERGIES[self.energy]
+        if isinstance(functions, Bank):
+            found = functions.sum_weights(z, total, energy)
+        else:
+            found = energy.normalise(functions(z).view(-1, 1, len(z) // len(total), len(total)), total)
         return found.expand(len(plan.integrals), -1, -1, -1)
 
-    def _input_parameters(self, group: int, points: Tensor) -> Tensor:
-        """The parameters of a group of inputs, ``(fold or 1, states, P)``."""
-        family = self.plan.inputs[group].family
-        found: Tensor = self.inputs[group](points.unsqueeze(1), lambda raw: family.constrain(raw.mT))
+    def _input_parameters(self, number: int, points: Tensor) -> Tensor:
+        """The parameters of an input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
+        family = self.plan.inputs[number].family
+        found: Tensor = self.inputs[number](points, lambda raw: family.constrain(raw.mT))
         return found
 
     def extra_repr(self) -> str:
@@ -215,7 +216,14 @@ class PIC(nn.Module):
         return f"{len(self.families)} variables, {numbers:,} parameters"
 
 
-def _refined(model: PIC, rule: Rule) -> QPC:
+def _refined(model: PIC, rule: Rule | VectorRule) -> QPC:
     """The same circuit on a finer grid."""
     found: QPC = model(rule.refine())
     return found
+
+
+def _input_sharing(families: Sequence[Family]) -> str:
+    """One table for all variables where they are alike and have many values, as pixels do."""
+    first = families[0]
+    alike = isinstance(first, FiniteFamily) and first.values >= 32 and all(family == first for family in families)
+    return "full" if alike and len(families) > 1 else "composite"

@@ -38,8 +38,8 @@ from picirc.cli.queries import MAKER, make_circuit, make_rule, scores, tell
 from picirc.data.dataset import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame
 from picirc.errors import ArgumentError
+from picirc.hclt import HCLT
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
-from picirc.inputs.finite import FiniteFamily
 from picirc.io import save
 from picirc.io.files import replace_files
 from picirc.learning import Cosine, History, fit, fit_em, json_lines, tensorboard
@@ -47,7 +47,8 @@ from picirc.learning.checkpoint import load_checkpoint
 from picirc.learning.history import Callback
 from picirc.learning.processes import Processes
 from picirc.learning.progress import Progress
-from picirc.pic import HCLT, PIC
+from picirc.model import Model
+from picirc.pic import PIC
 from picirc.structure import (
     LatentTree,
     RegionGraph,
@@ -194,7 +195,7 @@ def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, out
         "seed": training.seed,
         "configuration": {name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
         "data": describe_data(found),
-        "query": asdict(query) if isinstance(trained, PIC) else None,
+        "query": asdict(query) if trained.has_rule else None,
     }
     return _finish(trained, found, query, summary, output.out, started)
 
@@ -254,13 +255,13 @@ def _callbacks(output: OutputOptions, training: TrainingOptions, stack: ExitStac
 
 
 def _run(
-    model: PIC | HCLT,
+    model: Model,
     data: Dataset,
     options: ModelOptions,
     training: TrainingOptions,
     output: OutputOptions,
     callbacks: list[Callback],
-) -> tuple[PIC | HCLT, History]:
+) -> tuple[Model, History]:
     arguments = {name: getattr(training, option) for option, name in _ARGUMENTS.items()}
     arguments |= {"schedule": _schedule(training), "checkpoint_every": output.checkpoint_every}
     arguments = {name: value for name, value in arguments.items() if value is not None}
@@ -270,11 +271,8 @@ def _run(
     for name in ("optimizer", "weight_decay", "clip") if training.em else ("smoothing",):
         arguments.pop(name, None)
     if training.em:
-        assert isinstance(model, HCLT)
         return fit_em(model, data.train, data.valid, **arguments)
-    if isinstance(model, HCLT):
-        return fit(model, data.train, data.valid, **arguments)
-    rule = make_rule(options.rule, options.points or _POINTS)
+    rule = make_rule(options.rule, options.points or _POINTS) if model.has_rule else None
     return fit(model, data.train, data.valid, rule=rule, **arguments)
 
 
@@ -286,12 +284,12 @@ def _schedule(training: TrainingOptions) -> Cosine | None:
     """The step sizes; None for the default, of which single values can be replaced."""
     asked: dict[str, Any] = {"high": training.lr, "low": training.lr_min, "period": training.restart}
     asked = {name: value for name, value in asked.items() if value is not None}
-    usual = Cosine() if training.em else Cosine(2e-2, 2e-4, None, min(50, _steps(training) // 10))
+    usual = Cosine(0.5, 0.005, None) if training.em else Cosine(5e-3, 5e-5, None, min(100, _steps(training) // 20))
     return replace(usual, **asked) if asked else None
 
 
 def _finish(
-    model: PIC | HCLT, data: Dataset, query: QueryOptions, summary: dict[str, Any], out: Path, started: float
+    model: Model, data: Dataset, query: QueryOptions, summary: dict[str, Any], out: Path, started: float
 ) -> int:
     """Save the model, and evaluate it on the test data unless the training was interrupted."""
     interrupted = summary["stopped"] == "interrupted"
@@ -317,16 +315,14 @@ def _versions() -> dict[str, str]:
 # Models of other data
 
 
-def make_model(data: Dataset, options: ModelOptions, seed: int) -> PIC | HCLT:
+def make_model(data: Dataset, options: ModelOptions, seed: int) -> Model:
     """The model that the options ask for, with random parameters."""
     families = make_families(data, options.inputs)
     structure = make_structure(data, options.structure, seed)
     generator = torch.Generator().manual_seed(seed)
     if options.model == "hclt":
         return HCLT(structure, families, options.points or _POINTS, options.product, generator)
-    alike = len(set(families)) == 1 and isinstance(families[0], FiniteFamily)
-    usual = "full" if data.image_shape is not None and alike else "composite"
-    asked = {"width": options.width, "sharing": options.sharing, "input_sharing": options.input_sharing or usual}
+    asked = {"width": options.width, "sharing": options.sharing, "input_sharing": options.input_sharing}
     asked = {name: value for name, value in asked.items() if value is not None}
     return PIC(structure, families, product=options.product, generator=generator, **asked)  # type: ignore[arg-type]
 

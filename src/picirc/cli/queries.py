@@ -29,14 +29,13 @@ from picirc.cli.options import DataOptions, QueryOptions, TableOptions
 from picirc.compile.integrate import compiled_of
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.tables import cell_text, encode_table, typed_cells
-from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.inputs.finite import FiniteFamily
 from picirc.io import describe, load
 from picirc.io.files import replace_files
 from picirc.learning import bits_per_dimension, mean_log_prob
-from picirc.pic import HCLT, PIC
+from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import (
     RandomRule,
@@ -90,7 +89,7 @@ class Saved:
         notes: The summary if ``picirc fit`` wrote it, else empty.
     """
 
-    model: PIC | HCLT
+    model: Model
     description: dict[str, Any]
     notes: dict[str, Any]
 
@@ -126,9 +125,9 @@ def make_rule(name: str, points: int) -> Rule | RandomRule:
     return _RULES[name](points)
 
 
-def make_circuit(model: PIC | HCLT, options: QueryOptions, usual: QueryOptions) -> QPC:
+def make_circuit(model: Model, options: QueryOptions, usual: QueryOptions) -> QPC:
     """The circuit of a model, a PIC integrated as asked or as usual."""
-    if isinstance(model, HCLT):
+    if not model.has_rule:
         if options != QueryOptions():
             raise ArgumentError("--points, --rule", "neither for an hclt, whose states are not points", "one of them")
         table: QPC = model()
@@ -405,10 +404,7 @@ def print_sizes(path: Path, points: int | None, batch: int) -> None:
     if points is not None:
         check_integer("--points", points)
     saved = open_model(path)
-    states = saved.model.states if isinstance(saved.model, HCLT) else points or saved.query.points
-    assert states is not None
-    if isinstance(saved.model, Ensemble):
-        states *= len(saved.model.members)
+    states = saved.model.states_of(points or saved.query.points or 0)
     if saved.of_table:
         print(TableModel.load(find_model(path)).schema)
     for name, text in (*_model_lines(saved), *_memory_lines(saved.model, states, batch)):
@@ -441,12 +437,12 @@ def _structure(structure: LatentTree | RegionGraph) -> str:
     return f"{len(structure.scopes)} regions with {partitions} partitions, depth {structure.depth}"
 
 
-def _memory_lines(model: PIC | HCLT, states: int, batch: int) -> Iterator[tuple[str, str]]:
+def _memory_lines(model: Model, states: int, batch: int) -> Iterator[tuple[str, str]]:
     plan, size = model.plan, next(model.parameters()).element_size()
     shapes = [*plan.weight_shapes(states), *plan.mixture_shapes(states)]
     weights = sum(map(math.prod, shapes))
     inputs = sum(len(group.rows) * states * group.family.size for group in plan.inputs)
-    if not isinstance(model, HCLT) and model.input_sharing == "full":
+    if getattr(model.parts[0], "input_sharing", None) == "full":
         inputs = sum(states * group.family.size for group in plan.inputs)
     values = compiled_of(plan, states).elements * batch
     yield "", f"with {states} states for each latent and {batch} rows in a batch:"

@@ -91,6 +91,9 @@ class Bank(nn.Module):
         generator: The source of randomness.
     """
 
+    center: Tensor | None
+    gain: Tensor | None
+
     def __init__(
         self,
         rows: int,
@@ -117,6 +120,41 @@ class Bank(nn.Module):
 
         self.hidden, self.hidden_bias = uniform(own, width, width), uniform(own, width)
         self.head, self.head_bias = uniform(heads, outputs, width), uniform(heads, outputs)
+        # While training, values are ``center + gain · (what the head says)``; they are never stored.
+        self.register_buffer("center", None, persistent=False)
+        self.register_buffer("gain", None, persistent=False)
+
+    def standardise(self, center: Tensor, gain: Tensor, keep: bool) -> None:
+        """Let the outputs of every head be ``center + gain · …``, ``(heads, outputs)`` each, until ``absorb``.
+
+        Optimisers take steps of about one size for all parameters, which suits outputs that vary by about one.
+
+        Args:
+            center: What the outputs are when the head says zero.
+            gain: What they change by when the head changes by one.
+            keep: Keep the functions as they are, by changing the heads; otherwise the heads keep their values.
+        """
+        if keep:
+            with torch.no_grad():
+                self.head_bias.copy_((self.head_bias - center) / gain)
+                self.head.copy_(self.head / gain.unsqueeze(-1))
+        self.center, self.gain = center, gain
+
+    def absorb(self) -> None:
+        """End what ``standardise`` began; the functions stay the same."""
+        if self.center is not None:
+            with torch.no_grad():
+                head, bias = self._heads()
+                self.head.copy_(head)
+                self.head_bias.copy_(bias)
+            self.center = self.gain = None
+
+    def _heads(self) -> tuple[Tensor, Tensor]:
+        """The heads and their biases, in the units of the outputs."""
+        if self.center is None or self.gain is None:
+            return self.head, self.head_bias
+        bias = torch.addcmul(self.center, self.head_bias, self.gain)
+        return (self.head if bool((self.gain == 1).all()) else self.head * self.gain.unsqueeze(-1)), bias
 
     def forward(self, z: Tensor, finish: Finish) -> Tensor:
         """Evaluate all functions on a grid, and ``finish`` them piece by piece.
@@ -134,13 +172,14 @@ class Bank(nn.Module):
             return finish(values.to(dtype))  # the nets may run in low precision, what is made of them does not
 
         features = self.features(z).T  # (width, points)
+        head, bias = self._heads()
         if self.sharing == "none":
-            rows = (self.hidden, self.hidden_bias, self.head, self.head_bias)
+            rows = (self.hidden, self.hidden_bias, head, bias)
             size = _piece(self.hidden.shape[1] * features.shape[1])
             return chunked(lambda *t: exact(_net(*t)), rows, (features,), size)
         hidden = _hidden(self.hidden, self.hidden_bias, features)[0]  # (width, points)
         size = _piece(self.outputs * hidden.shape[1])
-        return chunked(lambda *t: exact(_head(*t)), (self.head, self.head_bias), (hidden,), size)
+        return chunked(lambda *t: exact(_head(*t)), (head, bias), (hidden,), size)
 
     def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy) -> Tensor:
         """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.

@@ -210,6 +210,18 @@ class Family(ABC):
         shape = (x.shape[0], states, self.size)
         return self.constrain(torch.randn(shape, generator=generator, dtype=dtype, device=x.device))
 
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw numbers whose distribution is that of whole columns, and how far a unit step of each should reach.
+
+        Args:
+            x: ``(F, B)``; NaN is missing.
+
+        Returns:
+            Both ``(F, P)``; this default does not look at the data.
+        """
+        zeros = x.new_zeros(x.shape[0], self.size)
+        return zeros, torch.ones_like(zeros)
+
     def __repr__(self) -> str:
         parts = []
         for field in getattr(self, "__dataclass_fields__", {}).values():

@@ -184,11 +184,18 @@ class SuccessFamily(FiniteFamily):
     def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
         """Logit of the column's smoothed mean, plus noise of standard deviation 1 for each state."""
         x = as_float(x)
-        total = x.nansum(-1, keepdim=True)  # (F, 1)
-        count = (~x.isnan()).sum(-1, keepdim=True)
-        success = (total + 0.5) / (self._trials * count + 1)
         noise = torch.randn(x.shape[0], states, generator=generator, dtype=x.dtype, device=x.device)
-        return (success.logit() + noise).unsqueeze(-1)
+        return (self._logit(x) + noise).unsqueeze(-1)
+
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The logit of the column's smoothed mean."""
+        center = self.unconstrain(self._logit(x))
+        return center, torch.ones_like(center)
+
+    def _logit(self, x: Tensor) -> Tensor:
+        """Logit of the column's smoothed mean, ``(F, 1)``."""
+        count = (~x.isnan()).sum(-1, keepdim=True)
+        return ((x.nansum(-1, keepdim=True) + 0.5) / (self._trials * count + 1)).logit()
 
 
 @final
@@ -290,11 +297,19 @@ class Categorical(FiniteFamily):
     def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
         """Frequencies of the column with one pseudo-observation, times log-normal noise for each state."""
         x = as_float(x)
-        observed = (~x.isnan()).to(x.dtype).unsqueeze(1)  # (F, 1, B)
-        counts = count_values(observed, x.nan_to_num(self.neutral).long(), self.categories, shared=False)
         shape = (x.shape[0], states, self.categories)
         noise = torch.randn(shape, generator=generator, dtype=x.dtype, device=x.device)
-        return ((counts + 1 / self.categories).log() + noise).log_softmax(-1)
+        return ((self._counts(x) + 1 / self.categories).log() + noise).log_softmax(-1)
+
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The logarithms of the column's smoothed frequencies."""
+        center = self.unconstrain((self._counts(x) + 1 / self.categories).squeeze(1).log().log_softmax(-1))
+        return center, torch.ones_like(center)
+
+    def _counts(self, x: Tensor) -> Tensor:
+        """How often each category occurs in a column, ``(F, 1, C)``."""
+        observed = (~x.isnan()).to(x.dtype).unsqueeze(1)  # (F, 1, B)
+        return count_values(observed, x.nan_to_num(self.neutral).long(), self.categories, shared=False)
 
 
 def _codes(x: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from picirc.inputs.numerics import (
     as_float,
     inverse_positive,
     log_difference,
+    observed_mean,
     observed_std,
     observed_values,
     pooled,
@@ -123,6 +124,18 @@ class LocationScale(Family):
         scale = observed_std(x) / self.variance(params).sqrt()
         params[..., 0], params[..., 1] = loc, scale.clamp(min=self._floor)
         return params
+
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and scale of the columns; a unit step changes either by one scale."""
+        mean, std = observed_mean(x, 0.0).squeeze(-1), observed_std(x).squeeze(-1)
+        params = self._standard(mean)
+        scale = (std / self.variance(params).sqrt()).clamp(min=self._floor)
+        params[..., 0], params[..., 1] = mean, scale
+        center = self.unconstrain(params)
+        gain = torch.ones_like(center)
+        gain[..., 0] = scale
+        gain[..., 1] = scale / torch.sigmoid(center[..., 1])  # the slope of softplus
+        return center, gain
 
     def _standard(self, like: Tensor) -> Tensor:
         """Parameters ``(..., P)`` with location 0 and scale 1, for ``like`` of shape ``(...)``."""
@@ -371,6 +384,18 @@ class StudentT(LocationScale):
     @property
     def _floor(self) -> float:
         return self.min_scale
+
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and scale of the columns; a unit step changes either by one scale."""
+        mean, std = observed_mean(x, 0.0).squeeze(-1), observed_std(x).squeeze(-1)
+        params = self._standard(mean)
+        scale = (std / self.variance(params).sqrt()).clamp(min=self._floor)
+        params[..., 0], params[..., 1] = mean, scale
+        center = self.unconstrain(params)
+        gain = torch.ones_like(center)
+        gain[..., 0] = scale
+        gain[..., 1] = scale / torch.sigmoid(center[..., 1])  # the slope of softplus
+        return center, gain
 
     def _standard(self, like: Tensor) -> Tensor:
         df = torch.full_like(like, max(5.0, self.min_df))

@@ -141,6 +141,11 @@ class Poisson(Family):
         rate = (observed_mean(x, 1.0) + observed_values(x, states, generator)) / 2
         return bounded((rate + 0.1).log(), LARGEST_LOG_RATE).unsqueeze(-1)
 
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The logarithm of the column's mean."""
+        center = self.unconstrain(bounded((observed_mean(x, 1.0) + 0.1).log(), LARGEST_LOG_RATE))
+        return center, torch.ones_like(center)
+
 
 def _log_at_most(log_rate: Tensor, x: Tensor) -> Tensor:
     """Log of P(X <= x) for integers x."""

@@ -24,7 +24,7 @@ from picirc.io.files import (
     replace_files,
 )
 from picirc.io.layout import from_file, to_file
-from picirc.pic import HCLT, PIC
+from picirc.model import Model
 
 __all__ = ["describe", "load", "save"]
 
@@ -35,7 +35,7 @@ _TENSORS, _COPY = "model.safetensors", "model.json"
 
 
 def save(
-    model: PIC | HCLT,
+    model: Model,
     path: FilePath,
     summary: Mapping[str, Any] | None = None,
     table: Mapping[str, Any] | None = None,
@@ -77,7 +77,7 @@ def save(
     replace_files({target / _TENSORS: content, target / _COPY: f"{readable}\n".encode(errors="backslashreplace")})
 
 
-def load(path: FilePath, families: Sequence[type[Family]] = ()) -> PIC | HCLT:
+def load(path: FilePath, families: Sequence[type[Family]] = ()) -> Model:
     """Load a model that ``save`` wrote, on the CPU, with the same bits.
 
     Loading runs no code from the file. A file that is damaged, incomplete or not what it claims to be raises an
@@ -90,7 +90,7 @@ def load(path: FilePath, families: Sequence[type[Family]] = ()) -> PIC | HCLT:
     return load_described(path, families)[0]
 
 
-def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tuple[PIC | HCLT, Description]:
+def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tuple[Model, Description]:
     """Load a model together with its description, which were written together."""
     file = _file(path)
     with refusing(file):

@@ -12,15 +12,17 @@ from picirc import inputs
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.functions.nets import Bank
+from picirc.hclt import HCLT
 from picirc.inputs import Family, group_columns
-from picirc.pic import HCLT, PIC
+from picirc.model import Model
+from picirc.pic import PIC
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 
 Description = dict[str, Any]
 Value = TypeVar("Value")
 
-_KINDS: dict[str, type[PIC | HCLT]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble}
+_KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble}
 _MOST_MEMBERS = 100  # of an ensemble; more would be a trick to make reading slow
 _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
 # How deep the lists of numbers are nested.
@@ -40,6 +42,7 @@ _SETTINGS: dict[str, dict[str, type]] = {
         "sharing": str,
         "input_sharing": str,
         "energy": str,
+        "dims": int,
         "product": str,
         "fourier": bool,
         "learnable": bool,
@@ -47,10 +50,10 @@ _SETTINGS: dict[str, dict[str, type]] = {
     },
 }
 # What models have that were saved before there was a choice.
-_FORMER = {"correlated": False, "energy": "softplus"}
+_FORMER = {"correlated": False, "energy": "softplus", "dims": 1}
 
 
-def describe_model(model: PIC | HCLT) -> Description:
+def describe_model(model: Model) -> Description:
     """The description from which ``build_model`` makes the same model, without its numbers.
 
     The standard deviation of the Fourier frequencies is not part of it: it shaped the first random frequencies, and
@@ -75,7 +78,7 @@ def describe_model(model: PIC | HCLT) -> Description:
     }
 
 
-def build_model(description: Mapping[str, Any], families: Sequence[type[Family]] = ()) -> PIC | HCLT:
+def build_model(description: Mapping[str, Any], families: Sequence[type[Family]] = ()) -> Model:
     """The model of a description, with tensors that have shapes but take no memory.
 
     Args:
@@ -123,19 +126,22 @@ def dtype_of(description: Mapping[str, Any]) -> torch.dtype:
     return choice(description, "dtype", _DTYPES)
 
 
-def _settings(model: PIC | HCLT) -> Description:
+def _settings(model: Model) -> Description:
     if isinstance(model, HCLT):
         return {"states": model.states, "product": model.product}
     if isinstance(model, Ensemble):
         return _settings(model.member(0))
+    assert isinstance(model, PIC)
     bank = model.integrals[0]
-    assert isinstance(bank, Bank)
+    if not isinstance(bank, Bank):
+        raise ArgumentError("model", "a PIC with nets of the library", "one with functions of one's own")
     trained = {name for name, _ in bank.named_parameters()}
     return {
         "width": model.width,
         "sharing": model.sharing,
         "input_sharing": model.input_sharing,
         "energy": model.energy,
+        "dims": model.dims,
         "product": model.product,
         "fourier": bank.features.fourier,
         "learnable": bank.features.fourier and "features.frequencies" in trained,

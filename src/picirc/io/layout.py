@@ -34,7 +34,8 @@ from picirc.engine.schedule import InputStep, SumStep
 from picirc.ensemble import Ensemble
 from picirc.functions.nets import Bank
 from picirc.inputs import group_columns
-from picirc.pic import HCLT, PIC
+from picirc.model import Model
+from picirc.pic import PIC
 from picirc.symbolic.units import Integral, Sum
 
 _MEMBER = "members"
@@ -64,7 +65,7 @@ class Piece:
     keys: tuple[Key, ...] | None
 
 
-def to_file(model: PIC | HCLT) -> dict[str, Tensor]:
+def to_file(model: Model) -> dict[str, Tensor]:
     """The tensors of a model as a file has them."""
     if isinstance(model, Ensemble):
         parts = [(f"{_MEMBER}.{i}.", to_file(model.member(i))) for i in range(len(model.members))]
@@ -77,7 +78,7 @@ def to_file(model: PIC | HCLT) -> dict[str, Tensor]:
     return stored
 
 
-def from_file(model: PIC | HCLT, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_file(model: Model, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a file as the model has them: ``to_file`` undone, as tensors of their own."""
     found: dict[str, Tensor] = {}
     if isinstance(model, Ensemble):
@@ -96,7 +97,7 @@ def from_file(model: PIC | HCLT, stored: Mapping[str, Tensor]) -> dict[str, Tens
     return found
 
 
-def layout(model: PIC | HCLT) -> Iterator[Piece]:
+def layout(model: Model) -> Iterator[Piece]:
     """The place of each tensor of a model."""
     blocks = _blocks(model)
     for name in model.state_dict():
@@ -112,7 +113,7 @@ def layout(model: PIC | HCLT) -> Iterator[Piece]:
         yield Piece(name, ".".join([stored, *rest]), tuple(keys) if rows else None)
 
 
-def _by_name(model: PIC | HCLT) -> dict[str, list[Piece]]:
+def _by_name(model: Model) -> dict[str, list[Piece]]:
     found: dict[str, list[Piece]] = {}
     for piece in layout(model):
         found.setdefault(piece.stored, []).append(piece)
@@ -126,7 +127,7 @@ def _order(pieces: Sequence[Piece]) -> Tensor:
     return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), device="cpu")
 
 
-def _blocks(model: PIC | HCLT) -> dict[str, list[Block]]:
+def _blocks(model: Model) -> dict[str, list[Block]]:
     plan = model.plan
     integrals = _integrals(plan)
     above = _above(plan, integrals)

@@ -12,12 +12,17 @@ from torch import Tensor
 from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 
+_SOME = 10_000  # rows for start values
+
 
 class Batches(Protocol):
     """Where training data come from."""
 
     def batch(self, step: int) -> Tensor:
         """The batch of a step, ``(batch, variables)``."""
+
+    def some(self) -> Tensor:
+        """Some rows, for start values."""
 
 
 class ArrayBatches:
@@ -45,6 +50,11 @@ class ArrayBatches:
         chosen = np.sort(self._order[place * self._size : (place + 1) * self._size])
         return rows_of(self._data, chosen)
 
+    def some(self) -> Tensor:
+        """Up to 10,000 rows from all over the data."""
+        chosen = np.unique(np.linspace(0, len(self._data) - 1, min(_SOME, len(self._data))).astype(np.int64))
+        return rows_of(self._data, chosen)
+
 
 class LoaderBatches:
     """Batches of any iterable, such as a ``DataLoader``, begun again when it ends.
@@ -67,6 +77,12 @@ class LoaderBatches:
             self._next += 1
             if self._next > step:
                 return _as_batch(value)
+
+    def some(self) -> Tensor:
+        """The first batch, which is drawn again for the first step."""
+        for value in self._loader:
+            return _as_batch(value)
+        raise ArgumentError("train", "a loader that gives batches every time", "one that is empty or used up")
 
     def _draw(self) -> Any:
         for _ in range(2):

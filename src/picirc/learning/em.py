@@ -14,12 +14,13 @@ from picirc.engine.compiled import Parameters
 from picirc.engine.evidence import Points
 from picirc.engine.inputs import chunks
 from picirc.errors import ArgumentError
+from picirc.hclt import HCLT
 from picirc.inputs import Family
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
 from picirc.learning.schedule import Cosine
-from picirc.pic import HCLT
+from picirc.model import Model
 from picirc.qpc.distribution import QPC
 
 # Elements of a piece of a table. What is made on the way from old parameters to new ones stays in the cache.
@@ -27,7 +28,7 @@ _PIECE = 2**16
 
 
 def fit_em(
-    model: HCLT,
+    model: Model,
     train: Any,
     valid: Any = None,
     *,
@@ -69,7 +70,9 @@ def fit_em(
     Returns:
         A copy of the model with the parameters that were best on validation, and the history.
     """
-    _check_model(model)
+    if not isinstance(model, HCLT):
+        remedy = "a PIC is trained with pc.fit"
+        raise ArgumentError("model", "an HCLT, whose parameters are tables", type(model).__name__, remedy)
     if not smoothing >= 0:
         raise ArgumentError("smoothing", "a number that is not negative", smoothing)
     model = copy.deepcopy(model)
@@ -80,6 +83,10 @@ def fit_em(
     batches = None if batch_size is None else as_batches(train, variables, batch_size, seed)
     whole = rows_of(as_rows("train", train, variables), slice(None)) if batches is None else None
     table = None if valid is None else as_rows("valid", valid, variables)
+
+    sample = batches.some() if batches is not None else whole
+    assert sample is not None
+    model.begin_training(sample, torch.Generator().manual_seed(seed))
 
     def rate(number: int) -> float:
         return 1.0 if batches is None else schedule(number, steps)
@@ -105,6 +112,7 @@ def fit_em(
         "seed": seed,
     }
     history = Loop(settings, model, None, variables, identity).run(step, validate, rate)
+    model.end_training()
     return model, history
 
 
@@ -132,12 +140,6 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
     for group, statistics in zip(model.plan.inputs, counts.inputs, strict=True):
         _move_inputs(group.family, model.inputs[group.params], old.inputs[group.params], statistics, rate, smoothing)
     return float(total) / len(batch)
-
-
-def _check_model(model: object) -> None:
-    if not isinstance(model, HCLT):
-        remedy = "a PIC is trained with pc.fit"
-        raise ArgumentError("model", "an HCLT, whose parameters are tables", type(model).__name__, remedy)
 
 
 class _Counts:

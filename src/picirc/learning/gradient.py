@@ -18,19 +18,18 @@ from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
-from picirc.pic import HCLT, PIC
-from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule, shifted
+from picirc.model import AnyRule, Model
+from picirc.quadrature import RandomRule
 
-Model = TypeVar("Model", PIC, HCLT)
+AnyModel = TypeVar("AnyModel", bound=Model)
 
 
 def fit(
-    model: Model,
+    model: AnyModel,
     train: Any,
     valid: Any = None,
     *,
-    rule: Rule | RandomRule | None = None,
+    rule: AnyRule | None = None,
     batch_size: int = 128,
     steps: int = 5000,
     schedule: Cosine | None = None,
@@ -47,20 +46,22 @@ def fit(
     checkpoint_every: int = 1000,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
-) -> tuple[Model, History]:
+) -> tuple[AnyModel, History]:
     """Maximise the likelihood by gradient.
 
     A PIC is integrated anew at every step. With a random rule (``pc.shifted``, the default) the points are drawn anew
     too, so that the nets learn the integral and not one grid; validation uses twice the points of the rule.
 
     Args:
-        model: A PIC or an HCLT; it is not changed.
+        model: A PIC, an HCLT or another model; it is not changed. One that was never trained begins with input
+            distributions that fit the columns of the data.
         train: ``(rows, variables)``: a tensor, an array, a memory-mapped file; or a loader of batches. NaN is missing.
         valid: The same kind of table, for stopping early; without it the training likelihood decides.
-        rule: The quadrature rule of a PIC.
+        rule: The quadrature rule of a PIC; by default ``pc.shifted(32)``, for vectors 1,024 shifted Sobol points.
         batch_size: Rows of a batch.
         steps: The largest number of steps.
-        schedule: The step sizes; by default 2e-2 → 2e-4 by cosine, once over all steps, after a short warm-up.
+        schedule: The step sizes; by default the model's own (``model.step_size``) and down to a hundredth of it by
+            cosine, once over all steps, after a warm-up of 5 % of them.
         optimizer: ``"adam"`` or ``"adamw"``.
         betas: How much of the averages of gradients and of their squares the optimizer keeps at each step.
         weight_decay: Of the optimizer.
@@ -80,17 +81,21 @@ def fit(
         A copy of the model with the parameters that were best on validation, and the history. Ctrl-C ends the training
         after the step in hand and returns the best so far.
     """
-    chosen = _rule_of(model, rule)
+    if not isinstance(model, Model):
+        raise ArgumentError("model", "a model, such as a PIC or an HCLT", type(model).__name__)
+    chosen = model.training_rule(rule)
     check_integer("accumulate", accumulate)
     if clip is not None and not clip > 0:
         raise ArgumentError("clip", "a positive number, or None", clip)
     model = copy.deepcopy(model)
     variables = len(model.families)
-    schedule = schedule or Cosine(2e-2, 2e-4, period=None, warmup=min(50, steps // 10))
+    size = model.step_size
+    schedule = schedule or Cosine(size, size / 100, period=None, warmup=max(20, min(100, steps // 20)))
     processes = Processes.current()
     solver = _optimizer(optimizer, model, betas, weight_decay)
     batches = as_batches(train, variables, batch_size, seed)
     table = None if valid is None else as_rows("valid", valid, variables)
+    model.begin_training(batches.some(), torch.Generator().manual_seed(seed))
     processes.share(model)
 
     def step(number: int, size: float) -> float:
@@ -101,7 +106,7 @@ def fit(
         total = 0.0
         for part in processes.part(batch).chunk(accumulate):
             with torch.autocast(part.device.type, dtype=autocast, enabled=autocast is not None):
-                qpc = _circuit(model, _drawn(chosen, seed, number))
+                qpc = model(_drawn(chosen, seed, number))
             value = qpc.log_prob(part).sum() / len(batch)
             (-value).backward()
             total += float(value.detach())
@@ -117,7 +122,7 @@ def fit(
         if table is None:
             return None
         with torch.no_grad():
-            return mean_log_prob(_circuit(model, _validation_rule(chosen)), table)
+            return mean_log_prob(model(_validation_rule(chosen)), table)
 
     folder = None if out is None else Path(out)
     settings = Settings(
@@ -140,38 +145,16 @@ def fit(
     }
     loop = Loop(settings, model, solver, variables, identity)
     history = loop.run(step, validate, lambda number: schedule(number, steps))
+    model.end_training()
     return model, history
 
 
-def _circuit(model: PIC | HCLT, rule: Rule | None) -> QPC:
-    if isinstance(model, PIC):
-        assert rule is not None
-        circuit: QPC = model(rule)
-    else:
-        circuit = model()
-    return circuit
-
-
-def _rule_of(model: PIC | HCLT, rule: Rule | RandomRule | None) -> Rule | RandomRule | None:
-    if not isinstance(model, PIC | HCLT):
-        raise ArgumentError("model", "a PIC or an HCLT", type(model).__name__)
-    if isinstance(model, HCLT):
-        if rule is not None:
-            raise ArgumentError("rule", "no rule for an HCLT, whose states are not points", rule)
-        return None
-    if rule is not None and not isinstance(rule, Rule | RandomRule):
-        raise ArgumentError("rule", "a quadrature rule such as pc.shifted(32)", rule)
-    return rule or shifted(32)
-
-
-def _drawn(rule: Rule | RandomRule | None, seed: int, step: int) -> Rule | None:
+def _drawn(rule: AnyRule | None, seed: int, step: int) -> AnyRule | None:
     """The rule of a step; a random one depends on seed and step only, so that it is the same after an interruption."""
-    if not isinstance(rule, RandomRule):
-        return rule
-    return rule.draw(float(np.random.default_rng([seed, step, 1]).random()))
+    return rule.random(np.random.default_rng([seed, step, 1])) if isinstance(rule, RandomRule) else rule
 
 
-def _validation_rule(rule: Rule | RandomRule | None) -> Rule | None:
+def _validation_rule(rule: AnyRule | None) -> AnyRule | None:
     """A fixed rule is judged on its own points, a random one where it will be used: on more of them."""
     return rule.resize(2 * len(rule)).rule if isinstance(rule, RandomRule) else rule
 

@@ -21,7 +21,7 @@ from picirc.learning.batches import as_rows, rows_of
 from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
 from picirc.learning.history import Callback, History, bits_per_dimension
 from picirc.learning.interrupts import Interrupts
-from picirc.pic import HCLT, PIC
+from picirc.model import Model
 from picirc.qpc.distribution import QPC
 
 Score = Callable[[], float | None]
@@ -277,7 +277,7 @@ def check_finite(value: float, qpc: QPC, step: int) -> None:
     )
 
 
-def identity_of(model: PIC | HCLT) -> str:
+def identity_of(model: Model) -> str:
     """A short text that is the same for models of one structure, with the same families and kinds of parameters."""
     parameters = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
     parts = (type(model).__name__, model.structure, model.families, model.product, parameters)

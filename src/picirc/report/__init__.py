@@ -13,7 +13,6 @@ import numpy as np
 
 from picirc import __version__
 from picirc.checks import check_integer
-from picirc.ensemble import Ensemble
 from picirc.io.files import replace_files
 from picirc.report.dependencies import pairs_section, tree_section
 from picirc.report.drawing import Markup, join, label, percent, tag
@@ -135,8 +134,8 @@ def _subtitle(material: Material) -> str:
     model = material.model.pic
     count = sum(p.numel() for p in model.parameters())
     kind = "A probabilistic integral circuit"
-    if isinstance(model, Ensemble):
-        kind = f"The average of {len(model.members)} probabilistic integral circuits"
+    if len(model.parts) > 1:
+        kind = f"The average of {len(model.parts)} probabilistic integral circuits"
     return f"{kind} with {count:,} parameters and {material.model.points} quadrature points, compared with a table."
 
 

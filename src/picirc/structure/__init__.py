@@ -4,7 +4,7 @@ from picirc.structure.chow_liu import chow_liu, hidden_chow_liu, maximum_spannin
 from picirc.structure.dag import topological_order
 from picirc.structure.information import mutual_information
 from picirc.structure.regions import RegionGraph, chain_regions, quad_graph, quad_tree, random_regions
-from picirc.structure.trees import LatentTree, chain, random_tree
+from picirc.structure.trees import LatentTree, chain, random_tree, star
 
 __all__ = [
     "LatentTree",
@@ -19,5 +19,6 @@ __all__ = [
     "quad_tree",
     "random_regions",
     "random_tree",
+    "star",
     "topological_order",
 ]

@@ -117,6 +117,18 @@ def chain(n: int) -> LatentTree:
     return LatentTree(tuple(range(-1, n - 1)), tuple((i,) for i in range(n)))
 
 
+def star(n: int) -> LatentTree:
+    """Return one latent that carries all n variables, which are independent given its value.
+
+    With a vector as the latent this is a continuous mixture: ``PIC(star(n), inputs, dims=16)``.
+
+    Example:
+        >>> star(3)
+        LatentTree(parents=(-1,), variables=((0, 1, 2),))
+    """
+    return LatentTree((-1,), (tuple(range(check_integer("n", n))),))
+
+
 def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = None) -> LatentTree:
     """Return a random tree of n latents, each with its variable, rooted at the centre.
 

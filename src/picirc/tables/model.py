@@ -15,13 +15,12 @@ from torch import Tensor
 
 from picirc.checks import check_choice, check_integer
 from picirc.data.frames import Array, plain, read_frame
-from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io import load_described, save
-from picirc.io.describe import describe_model, only, take
+from picirc.io.describe import only, take
 from picirc.io.files import refusing
-from picirc.pic import PIC
+from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted
 from picirc.tables.defaults import MOST_POINTS
@@ -44,7 +43,7 @@ class TableModel:
         summary: How it was trained, as plain JSON values.
     """
 
-    def __init__(self, schema: Schema, pic: PIC, points: int, summary: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, schema: Schema, pic: Model, points: int, summary: Mapping[str, Any] | None = None) -> None:
         if tuple(pic.families) != schema.families:
             raise ArgumentError("schema", f"the families of the model, {_short(pic.families)}", _short(schema.families))
         self.schema, self.pic = schema, pic
@@ -155,7 +154,7 @@ class TableModel:
         """
         pic, description = load_described(path, families)
         with refusing(Path(path)):
-            if "table" not in description or not isinstance(pic, PIC):
+            if "table" not in description or not pic.has_rule:
                 remedy = "pc.load reads models without a table"
                 raise ArgumentError("table", "the schema of a table", "none", remedy)
             table = take(description, "table", dict)
@@ -165,26 +164,8 @@ class TableModel:
 
     def __repr__(self) -> str:
         numbers = sum(p.numel() for p in self.pic.parameters())
-        models = f"{len(self.pic.members)} models, " if isinstance(self.pic, Ensemble) else ""
+        models = f"{len(self.pic.parts)} models, " if len(self.pic.parts) > 1 else ""
         return f"TableModel({len(self.schema.columns)} columns, {models}{numbers:,} parameters, {self.points} points)"
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What is needed to build the same model elsewhere, without plans and buffers.
-        settings = describe_model(self.pic)["settings"]
-        members = len(self.pic.members) if isinstance(self.pic, Ensemble) else 0
-        parts = {"structure": self.pic.structure, "settings": settings, "members": members}
-        parts["parameters"] = self.pic.state_dict()
-        return {"schema": self.schema, "points": self.points, "summary": self.summary} | parts
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        schema: Schema = state["schema"]
-        with torch.device("meta"):
-            pics = [
-                PIC(state["structure"], schema.families, **state["settings"]) for _ in range(max(1, state["members"]))
-            ]
-            pic = Ensemble(pics) if state["members"] else pics[0]
-        pic.load_state_dict(state["parameters"], assign=True)
-        self.schema, self.pic, self.points, self.summary = schema, pic, state["points"], state["summary"]
 
     def log_density_of_encoded(self, rows: Numbers) -> Numbers:
         """``log_density`` of rows that the schema has encoded already."""

@@ -1,0 +1,106 @@
+"""Latent trees and region graphs with tables instead of nets: the baseline of PICs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor, nn
+
+from picirc.checks import check_integer
+from picirc.compile.integrate import quadrature_of
+from picirc.compile.plan import plan_structure
+from picirc.engine.compiled import Parameters
+from picirc.inputs import Family, as_columns
+from picirc.inputs.finite import FiniteFamily
+from picirc.inputs.numerics import probabilities
+from picirc.model import AnyRule, Model
+from picirc.qpc.distribution import QPC
+from picirc.structure.regions import RegionGraph
+from picirc.structure.trees import LatentTree
+from picirc.symbolic.build import check_structure
+
+
+@final
+class HCLT(Model):
+    """A latent tree or region graph with tables: categorical latents, one free number for each sum weight.
+
+    On the tree of ``hidden_chow_liu`` this is the hidden Chow–Liu tree of the literature, the baseline for PICs: the
+    same circuit, without a continuum behind its states.
+
+    Args:
+        structure: A latent tree or a region graph.
+        inputs: The family of all variables, or one for each.
+        states: The number of states of each latent.
+        product: For region graphs ``"cp"`` or ``"tucker"``.
+        generator: The source of the random initial parameters.
+        dtype: Their floating-point type.
+
+    Example:
+        >>> import picirc as pc
+        >>> model = pc.HCLT(pc.chain(3), inputs=pc.Bernoulli(), states=4)
+        >>> model()
+        QPC(3 variables, 36 weights, float32)
+    """
+
+    STORED: ClassVar[tuple[str, ...]] = ("states", "product")
+    step_size: ClassVar[float] = 0.1
+    has_rule: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        structure: LatentTree | RegionGraph,
+        inputs: Family | Sequence[Family],
+        states: int,
+        product: str = "cp",
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        states = check_integer("states", states)
+        check_structure(structure)
+        self.structure = structure
+        self.states = states
+        self.product = product
+        self.families = as_columns(inputs, structure.n_variables)
+        self.plan = plan_structure(structure, self.families, product)
+
+        def table(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(*shape, generator=generator, dtype=dtype))
+
+        self.weights = nn.ParameterList(table(*shape) for shape in self.plan.weight_shapes(states))
+        self.mixtures = nn.ParameterList(table(*shape) for shape in self.plan.mixture_shapes(states))
+        self.inputs = nn.ParameterList(table(len(group.rows), states, group.family.size) for group in self.plan.inputs)
+
+    def states_of(self, points: int) -> int:
+        """The number of states, which no rule decides."""
+        return self.states
+
+    def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
+        """Place the states of variables with infinitely many values at values of the data."""
+        if not self.fresh:
+            return
+        with torch.no_grad():
+            for step, raw in zip(self.plan.inputs, self.inputs, strict=True):
+                if not isinstance(step.family, FiniteFamily):
+                    columns = torch.as_tensor(step.columns, device=x.device)
+                    start = step.family.initial(x[:, columns].T.double(), self.states, generator)
+                    raw.copy_(step.family.unconstrain(start))
+
+    def parameters_of_circuit(self) -> Parameters:
+        """The numbers of the circuit: normalised weights and valid input parameters."""
+        weights = tuple(probabilities(w) for w in self.weights)
+        mixtures = tuple(w.softmax(1) for w in self.mixtures)
+        groups = self.plan.inputs
+        inputs = tuple(g.family.constrain(raw) for g, raw in zip(groups, self.inputs, strict=True))
+        return Parameters(weights, mixtures, inputs)
+
+    def forward(self, rule: AnyRule | None = None) -> QPC:
+        """The circuit with the current parameters; there is no rule."""
+        self.training_rule(rule)
+        return quadrature_of(self.plan, self.states, self.parameters_of_circuit())
+
+    def extra_repr(self) -> str:
+        """The sizes, for printing."""
+        return f"{len(self.families)} variables, {self.states} states"

@@ -1,0 +1,79 @@
+"""What every model is: a structure with parameters, which returns its circuit when called."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from picirc.compile.plan import Plan
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import RandomRule, Rule, VectorRule
+from picirc.structure.regions import RegionGraph
+from picirc.structure.trees import LatentTree
+
+AnyRule = Rule | VectorRule | RandomRule
+
+
+class Model(nn.Module):
+    """A distribution with parameters. ``model(rule)`` is its circuit, a QPC; a model with tables takes no rule.
+
+    Training and saving use what stands here and nothing else, so a class of one's own can be trained with ``pc.fit``.
+
+    Attributes:
+        structure: The latent tree or region graph.
+        families: The family of each variable.
+        product: How partitions of a region graph combine.
+        plan: The structure folded into a schedule.
+        step_size: The step size that gradient training begins with.
+        has_rule: Whether its latents are continuous, so that a rule integrates them.
+        fresh: Whether the parameters are still the random ones; training then begins with ones that fit the data.
+    """
+
+    # The arguments that a saved model keeps, and the values of those that were added after models had been saved.
+    STORED: ClassVar[tuple[str, ...]] = ()
+    FORMER: ClassVar[dict[str, Any]] = {}
+    step_size: ClassVar[float] = 5e-3
+    has_rule: ClassVar[bool] = True
+
+    structure: LatentTree | RegionGraph
+    families: tuple[Family, ...]
+    product: str
+    plan: Plan
+    fresh: bool = True
+
+    @abstractmethod
+    def forward(self, rule: AnyRule | None = None) -> QPC:
+        """The circuit with the current parameters."""
+
+    @property
+    def parts(self) -> Sequence[Model]:
+        """The members of an ensemble; of any other model itself alone."""
+        return (self,)
+
+    def states_of(self, points: int) -> int:
+        """The number of states of each latent with so many points."""
+        return points
+
+    def training_rule(self, rule: object = None) -> AnyRule | None:
+        """The rule to train with: the one given, checked, or the default; None for a model that takes none."""
+        if rule is not None:
+            raise ArgumentError("rule", f"no rule for {type(self).__name__}, whose states are not points", rule)
+        return None
+
+    def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
+        """Choose start values that fit the data, if the parameters are still random.
+
+        Args:
+            x: ``(rows, variables)``, some rows of the data; NaN is missing.
+            generator: The source of randomness.
+        """
+
+    def end_training(self) -> None:
+        """Undo what ``begin_training`` did for the sake of the optimiser; the distribution stays the same."""
+        self.fresh = False
