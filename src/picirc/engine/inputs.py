@@ -181,7 +181,10 @@ class Star:
         flow = flows.to(statistics.dtype)
         arriving = (self._matrix().mT @ flow).view_as(statistics)
         total = flow.sum(1, keepdim=True).expand_as(measure)
-        (found,) = torch.autograd.grad((statistics, measure), leaf, (arriving, total))
+        parts = [(t, g) for t, g in ((statistics, arriving), (measure, total)) if t.requires_grad]
+        if not parts:  # of a discrete family
+            return torch.zeros_like(leaf)
+        (found,) = torch.autograd.grad([t for t, _ in parts], leaf, [g for _, g in parts])
         return found if self._missing is None else found.masked_fill(self._missing, 0.0)
 
     def _matrix(self) -> Tensor:
