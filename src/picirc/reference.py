@@ -61,7 +61,7 @@ class _Quadrature:
             case Input():
                 return self._input(unit)
             case Product():
-                return sum(below, np.zeros((1,) * (len(self._axis) + 1)))
+                return np.asarray(sum(below, np.zeros((1,) * (len(self._axis) + 1))))
             case Sum():
                 with np.errstate(divide="ignore"):
                     parts = [part + np.log(weight) for part, weight in zip(below, unit.weights, strict=True)]
