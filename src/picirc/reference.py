@@ -65,7 +65,7 @@ class _Quadrature:
             case Sum():
                 with np.errstate(divide="ignore"):
                     parts = [part + np.log(weight) for part, weight in zip(below, unit.weights, strict=True)]
-                return np.logaddexp.reduce(np.broadcast_arrays(*parts))
+                return np.asarray(np.logaddexp.reduce(np.broadcast_arrays(*parts)))
             case Integral():
                 return self._integral(unit, below[0])
 
