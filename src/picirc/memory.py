@@ -73,7 +73,7 @@ empty = _blocks.empty
 
 def has_values(tensor: Tensor) -> bool:
     """Whether a tensor holds numbers: not one on the device ``meta``, nor a stand-in that only knows its shape."""
-    return tensor.device.type != "meta" and type(tensor) in _PLAIN
+    return tensor.device.type != "meta" and type(tensor) in PLAIN
 
 
-_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)

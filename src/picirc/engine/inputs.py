@@ -71,13 +71,14 @@ def value_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> 
 def learnable_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> tuple[Tensor, ...]:
     """``Σ flow · d log p`` with respect to the family's own parameters."""
     total = tuple(torch.zeros_like(tensor) for tensor in family.learnable)
-    for part in chunks(flows) if total else []:
+    free = [(tensor, sums) for tensor, sums in zip(family.learnable, total, strict=True) if tensor.requires_grad]
+    for part in chunks(flows) if free else []:
         with torch.enable_grad():
             values = family.log_prob(fold(params, part).detach(), x[part])
-        found = torch.autograd.grad(values, family.learnable, flows[part].to(values.dtype), allow_unused=True)
-        for sum_, one in zip(total, found, strict=True):
+        found = torch.autograd.grad(values, [t for t, _ in free], flows[part].to(values.dtype), allow_unused=True)
+        for (_, sums), one in zip(free, found, strict=True):
             if one is not None:
-                sum_.add_(one)
+                sums += one
     return total
 
 
