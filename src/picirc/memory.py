@@ -48,7 +48,7 @@ class Blocks:
         with self._lock:
             self._sort_in()
             place = bisect_left(self._free, (size,))
-            if place < len(self._free) and self._free[place][0] <= 2 * size:
+            if place < len(self._free) and self._free[place][0] <= size + size // 2:
                 found = self._free.pop(place)
                 self.bytes -= found[0]
                 return found[2]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -110,12 +110,14 @@ class Flows:
         rows: For each pool the flow of every row, ``(rows, states, batch)``.
         gradient: The derivatives with respect to the parameters, summed over the batch; None if nobody asked.
         values: The derivative with respect to the data ``(variables, batch)``; None likewise.
-        families: For each input step the derivatives with respect to its family's own parameters.
+        inputs: For each input step, by number, the derivative with respect to its parameters.
+        families: The derivatives with respect to the own parameters of its family.
     """
 
     rows: list[Tensor]
     gradient: Parameters | None = None
     values: Tensor | None = None
+    inputs: dict[int, Tensor] = field(default_factory=dict)
     families: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
@@ -333,6 +335,8 @@ class CompiledCircuit:
                     incoming = torch.empty_like(rows)  # not the rows themselves: rows of the same pool are read
                     self._collect(ready.targets, self.shapes[pool], values.rows, incoming)
                     rows.copy_(incoming)
+        if found is not None:
+            flows.gradient = replace(found, inputs=tuple(flows.inputs[i] for i in sorted(flows.inputs)))
         return flows
 
     def log_prob(self, evidence: Evidence, parameters: Parameters) -> Tensor:
@@ -452,14 +456,15 @@ class CompiledCircuit:
         self, ready: Ready, step: InputStep, flows: Flows, evidence: Points, parameters: Parameters
     ) -> None:
         assert flows.gradient is not None
-        params, total = parameters.inputs[step.params], flows.gradient.inputs[step.params]
+        params = parameters.inputs[step.params]
         if step.correlation is not None:
             block = self.block(step, parameters)
             flow = flows.rows[step.pool][int(step.rows[0])]
             found, matrix, to_x = block.gradients(evidence.values[ready.columns], flow)
-            total += found.sum_to_size(params.shape)
+            flows.inputs[step.params] = found.sum_to_size(params.shape)
             flows.gradient.correlations[step.correlation].copy_(matrix)
         elif ready.stars and (stars := self._stars(ready, evidence, params)) is not None:
+            total = flows.inputs[step.params] = torch.zeros_like(params)
             to_x = torch.empty(len(step.rows), evidence.batch, dtype=params.dtype, device=params.device)
             for (members, rows), star in zip(ready.stars, stars, strict=True):
                 flow = flows.rows[step.pool].index_select(0, rows)
@@ -474,7 +479,7 @@ class CompiledCircuit:
             flow = self.input_flows(step.params, flows.rows)
             if missing is not None:
                 flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
-            total += evaluation.gradient(step.family, params, x, flow)
+            flows.inputs[step.params] = evaluation.gradient(step.family, params, x, flow)
             flows.families[step.params] = evaluation.learnable_gradient(step.family, params, x, flow)
             if flows.values is not None:
                 to_x = evaluation.value_gradient(step.family, params, x, flow)
@@ -734,9 +739,9 @@ class _LogProb(torch.autograd.Function):
 
 
 def _zeros(parameters: Parameters, inputs: bool) -> Parameters:
-    """Room for a gradient; every sum weight is written, the rest is added up from zero."""
+    """Room for a gradient without that of the inputs; every sum weight is written, the rest is added up from zero."""
     weights = tuple(empty(w.shape, w) for w in parameters.weights)
-    others = (parameters.mixtures, *((parameters.inputs, parameters.correlations) if inputs else ((), ())))
+    others = (parameters.mixtures, (), parameters.correlations if inputs else ())
     return Parameters(weights, *(tuple(torch.zeros_like(t) for t in part) for part in others))
 
 
