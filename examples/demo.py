@@ -74,7 +74,7 @@ def other_ways(circuit: pc.Circuit, exact: pc.ExactGaussian, x: torch.Tensor) ->
         size = f"{qpc.size:7,d} weights"
         print(f"  nested Gauss–Hermite, N = {n:2d}  {largest(qpc.log_prob(x) - truth):8.1e}   {size}")
     for tol in (1e-3, 1e-8):
-        found = circuit.log_prob(x, tol=tol)
+        found = circuit.adaptive_log_prob(x, tol=tol)
         print(
             f"  adaptive, tolerance {tol:5.0e}     {largest(found.value - truth):8.1e}   "
             f"({largest(found.error):.1e}) no circuit, panels halved for each data point"

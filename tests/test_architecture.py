@@ -39,6 +39,7 @@ ORDER = (
         "functions",
         "inputs",
         "exact",
+        "reference",
         "engine",
         "qpc",
     ),

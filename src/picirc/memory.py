@@ -48,7 +48,7 @@ class Blocks:
         with self._lock:
             self._sort_in()
             place = bisect_left(self._free, (size,))
-            if place < len(self._free) and self._free[place][0] <= 2 * size:
+            if place < len(self._free) and self._free[place][0] <= size + size // 2:
                 found = self._free.pop(place)
                 self.bytes -= found[0]
                 return found[2]
@@ -73,7 +73,7 @@ empty = _blocks.empty
 
 def has_values(tensor: Tensor) -> bool:
     """Whether a tensor holds numbers: not one on the device ``meta``, nor a stand-in that only knows its shape."""
-    return tensor.device.type != "meta" and type(tensor) in _PLAIN
+    return tensor.device.type != "meta" and type(tensor) in PLAIN
 
 
-_PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)
+PLAIN = (Tensor, torch.nn.Parameter, torch.nn.Buffer)

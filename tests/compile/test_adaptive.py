@@ -92,7 +92,7 @@ def test_missing_values_and_nothing_at_all():
 
 
 def test_a_circuit_without_latents_is_exact():
-    result = pc.Circuit(pc.Input("x", LG(bias=1.0))).log_prob(torch.tensor([[3.0]]), tol=1e-12)
+    result = pc.Circuit(pc.Input("x", LG(bias=1.0))).adaptive_log_prob(torch.tensor([[3.0]]), tol=1e-12)
     assert float(result.value) == pytest.approx(norm.logpdf(3.0, 1.0), abs=1e-14)
     assert float(result.error) < 1e-14
 
@@ -113,7 +113,7 @@ def test_a_tolerance_is_positive(tol):
 
 
 def test_data_are_checked_first():
-    with pytest.raises(ArgumentError, match=r"x: expected a tensor \(batch, 3\)"):
+    with pytest.raises(ArgumentError, match=r"x: expected a tensor \(\.\.\., 3\)"):
         CASES["lg_tree"].circuit.log_prob(torch.zeros(1, 2))
 
 
@@ -125,3 +125,11 @@ def test_an_unusual_data_point_widens_the_domain():
     x = torch.tensor([[12.0], [-20.0], [0.1]], dtype=torch.float64)
     found = circuit.adaptive_log_prob(x, tol=1e-6)
     assert (found.value - circuit.exact().log_prob(x)).abs().max() < 1e-6
+
+
+def test_the_values_alone_are_a_tensor():
+    case = CASES["lg_tree"]
+    x = case.complete(2).view(2, 1, 3)
+    values = case.circuit.log_prob(x, tol=1e-4)
+    assert values.shape == (2, 1)
+    assert torch.equal(values, case.circuit.adaptive_log_prob(x, tol=1e-4).value)

@@ -106,15 +106,26 @@ def test_gradients_agree_with_finite_differences(case: Case):
     assert torch.autograd.gradcheck(log_prob, far_from_zero(qpc), fast_mode=True)
 
 
-@each_case
-def test_flows_are_posterior_probabilities(case: Case):
-    rule, x = pc.gauss_legendre(5), case.data()
-    qpc, circuit, grids = case.integrate(rule), case.circuit, case.grids(rule)
-    latents = qpc.latents(x)
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.once])
+def test_flows_are_posterior_probabilities(name: str):
+    case, rule = CASES[name], pc.gauss_legendre(5)
+    x, circuit, grids = case.data(), case.circuit, case.grids(rule)
+    latents = case.integrate(rule).latents(x)
     for z in circuit.latents:
-        if case.once:
-            expected = posterior(circuit, grids, x.numpy(), z)
-            np.testing.assert_allclose(latents[z].probabilities, expected, atol=1e-10)
+        expected = posterior(circuit, grids, x.numpy(), z)
+        np.testing.assert_allclose(latents[z].probabilities, expected, atol=1e-10)
+
+
+def test_the_posterior_of_a_name_is_that_of_its_variables_on_average():
+    case, rule, prior = CASES["same_name"], pc.gauss_legendre(5), LG(std=0.9)
+    x = case.data()
+    (found,) = case.integrate(rule).latents(x).values()
+    below = pc.Integral("b", pc.Input("x2", LG({"b": 0.7}, std=0.9)), prior)
+    above = pc.Product(pc.Input("x1", LG({"a": 1.1}, std=0.8)), below)
+    apart = pc.Circuit(pc.Integral("a", above, prior), ["x1", "x2"])
+    grids = dict.fromkeys("ab", case.grids(rule)["z"])
+    expected = (posterior(apart, grids, x.numpy(), "a") + posterior(apart, grids, x.numpy(), "b")) / 2
+    np.testing.assert_allclose(found.probabilities, expected, atol=1e-10)
 
 
 @each_case
@@ -182,6 +193,46 @@ def test_gradients_reach_what_the_functions_are_made_of():
     (found,) = torch.autograd.grad(result.sum(), a)
     (expected,) = torch.autograd.grad(log_prob(a).sum(), a)
     torch.testing.assert_close(found, expected)
+
+
+class Bump(torch.nn.Module):
+    """A normal density about a learned multiple of its parent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slope = torch.nn.Parameter(torch.tensor(0.7, dtype=torch.float64))
+
+    def forward(self, value: Tensor, z: Tensor) -> Tensor:
+        return -0.5 * (value - self.slope * z) ** 2 - 0.5 * math.log(2 * math.pi)
+
+
+@pytest.mark.parametrize("observed", [False, True])
+def test_modules_in_a_circuit_are_found_and_learned(observed: bool):
+    """A module that computes a density of a latent, or of an observed variable."""
+    bump = Bump()
+    density = pc.Density(bump, ["z"], domain=(-9.0, 9.0))
+    latents = {"z": LG()} if observed else {"z": LG(), "u": density}
+    circuit = pc.from_bayesnet(network(latents, {"x": density if observed else LG({"u": 1.0}), "y": LG({"z": 0.5})}))
+    (module,) = circuit.functions
+    assert module is bump
+    x = torch.tensor([[0.3, 0.1], [-0.8, math.nan]], dtype=torch.float64)
+
+    def log_prob(slope: Tensor) -> Tensor:
+        with torch.no_grad():
+            bump.slope.copy_(slope)
+        return circuit.integrate(pc.gauss_legendre(24)).log_prob(x).sum()
+
+    (found,) = torch.autograd.grad(log_prob(torch.tensor(0.7)), bump.slope)
+    step = 1e-5
+    high, low = (float(log_prob(torch.tensor(0.7 + d, dtype=torch.float64)).detach()) for d in (step, -step))
+    assert float(found) == pytest.approx((high - low) / (2 * step), rel=1e-6)
+
+
+def test_a_density_of_data_that_hides_its_parameters_is_refused():
+    slope = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    density = pc.Density(lambda x, z: -0.5 * (x - slope * z) ** 2, ["z"], domain=(-9.0, 9.0))
+    with pytest.raises(pc.ArgumentError, match=r"log_density: expected a torch\.nn\.Module"):
+        pc.from_bayesnet(network({"z": LG()}, {"x": density})).integrate(pc.midpoint(8))
 
 
 def test_a_parameter_that_is_given_needs_no_gradient():

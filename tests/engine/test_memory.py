@@ -57,12 +57,12 @@ def test_what_another_process_may_hold_is_not_overwritten():
 
 def test_the_smallest_that_fits_is_taken():
     blocks = Blocks()
-    held = {n: blocks.empty((n,), LIKE) for n in (4 * LARGE, 2 * LARGE, 3 * LARGE)}
+    held = {n: blocks.empty((n,), LIKE) for n in (7 * LARGE // 2, 2 * LARGE, 3 * LARGE)}
     places = {n: tensor.data_ptr() for n, tensor in held.items()}
     held.clear()
     size = 5 * LARGE // 2
     taken = [blocks.empty((size,), LIKE) for _ in range(3)]
-    assert [t.data_ptr() for t in taken[:2]] == [places[3 * LARGE], places[4 * LARGE]]
+    assert [t.data_ptr() for t in taken[:2]] == [places[3 * LARGE], places[7 * LARGE // 2]]
     assert taken[2].data_ptr() not in places.values()
     assert blocks.empty((LARGE // 2,), LIKE).data_ptr() not in places.values()  # far too large to be worth it
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import inspect
+import itertools
 import math
 import shutil
 from collections.abc import Callable, Sequence
@@ -24,8 +27,21 @@ HEADROOM, LEAST = 8.0, -87.3355
 TWO_ULP = 2.5e-7
 SERVES_TWO = 2**14  # elements that are shared between threads
 
-each_batch = pytest.mark.parametrize("batch", [1, 2, 3, 5, 16, 17, 63, 64, 65, 200])
-each_states = pytest.mark.parametrize("states", [1, 2, 3, 7, 16, 64])
+BATCHES, STATES = (1, 2, 3, 5, 16, 17, 63, 64, 65, 200), (1, 2, 3, 7, 16, 64)
+
+
+def every_shape(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test for all numbers of states and batches, as one item."""
+
+    @functools.wraps(test)
+    def run(**arguments: object) -> None:
+        for states, batch in itertools.product(STATES, BATCHES):
+            test(states=states, batch=batch, **arguments)
+
+    signature = inspect.signature(test)
+    kept = [p for name, p in signature.parameters.items() if name not in ("states", "batch")]
+    run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return run
 
 
 def with_threads(compute: Callable[[], Sequence[Tensor]]) -> list[Array]:
@@ -85,8 +101,7 @@ def numbers_of(sources: Tensor | None, count: int) -> Array:
     return np.arange(count) if sources is None else sources.numpy()
 
 
-@each_batch
-@each_states
+@every_shape
 def test_scaled_rows(native: Kernels, generator: torch.Generator, states: int, batch: int):
     for fold in folds(states, batch):
         given = logs(generator, fold, states, batch)
@@ -106,8 +121,7 @@ def test_scaled_rows(native: Kernels, generator: torch.Generator, states: int, b
         assert_allclose(rows, values, rtol=TWO_ULP, atol=0)
 
 
-@each_batch
-@each_states
+@every_shape
 @pytest.mark.parametrize("some", [False, True])
 def test_logarithms_are_added(native: Kernels, generator: torch.Generator, states: int, batch: int, some: bool):
     for results in folds(states, batch):
@@ -138,7 +152,7 @@ def test_logarithms_are_added(native: Kernels, generator: torch.Generator, state
         assert_array_equal(after[untouched], before.numpy()[untouched])
 
 
-@each_batch
+@pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("some", [False, True])
 @pytest.mark.parametrize("edges", [1, 3])
 def test_scales_are_added(native: Kernels, generator: torch.Generator, batch: int, some: bool, edges: int):
@@ -188,8 +202,7 @@ def mixture_oracle(rows: Tensor, scales: Tensor, sources: Tensor, weights: Tenso
         return special.logsumexp(parts, axis=1, b=np.broadcast_to(weights.double().numpy()[..., None], parts.shape))
 
 
-@each_batch
-@each_states
+@every_shape
 @pytest.mark.parametrize("arity", [1, 2, MOST_PARTS])
 def test_mixtures(native: Kernels, generator: torch.Generator, states: int, batch: int, arity: int):
     for number, fold in enumerate(folds(states * arity, batch)):
@@ -253,8 +266,7 @@ def test_mixtures_of_what_is_not_finite(native: Kernels, generator: torch.Genera
     assert np.isfinite(out[1:, :, 6:]).all()
 
 
-@each_batch
-@each_states
+@every_shape
 def test_quotients(native: Kernels, generator: torch.Generator, states: int, batch: int):
     for count in folds(states, batch):
         flows = sums(generator, count // 2 + 1, states, batch)
@@ -288,8 +300,7 @@ def test_products_of_flows(native: Kernels, generator: torch.Generator, elements
         assert_array_equal(rows, np.where(np.abs(product) <= np.float32(smallest), 0.0, product))
 
 
-@each_batch
-@each_states
+@every_shape
 @pytest.mark.parametrize("results", [1, 3, 16])
 def test_products_with_maxima(native: Kernels, generator: torch.Generator, states: int, batch: int, results: int):
     for fold in folds(states * results, batch):
@@ -325,8 +336,7 @@ def test_the_first_entry_above_a_value(native: Kernels, generator: torch.Generat
     assert_array_equal(out, np.where(above.any(1), above.argmax(1), entries - 1))
 
 
-@each_batch
-@each_states
+@every_shape
 @pytest.mark.parametrize("shared", [False, True])
 def test_tables_are_looked_up(native: Kernels, generator: torch.Generator, states: int, batch: int, shared: bool):
     for fold in folds(states, batch):

@@ -201,5 +201,5 @@ def test_errors_are_value_errors():
 
 @pytest.mark.parametrize(("states", "message"), [(0, "0"), (-2, "-2"), (2.0, "2.0"), (True, "True")])
 def test_numbers_of_states(states, message):
-    with pytest.raises(pc.ArgumentError, match=f"states: expected a positive whole number, got {message}"):
+    with pytest.raises(pc.ArgumentError, match=f"states: expected a positive integer, got {message}"):
         pc.HCLT(pc.chain(2), pc.Bernoulli(), states=states)

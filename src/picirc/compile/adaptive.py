@@ -49,7 +49,8 @@ def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float, domain: D
     x, shape = as_batch(x, "x", len(circuit.variables))
     x = x.to(torch.float64)
     start = _first_panels(circuit, domain)
-    _quadrature(circuit, start)._points(x, shape=shape)  # checks the data before the long work
+    if len(x):
+        _quadrature(circuit, start)._points(x)  # checks the data before the long work
     endless = _endless(circuit, domain)
     results = [_one(circuit, row.unsqueeze(0), tol, start, endless) for row in x]
     found = torch.tensor(results, dtype=torch.float64).view(*shape, 2)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -92,11 +92,13 @@ class Values:
         rows: For each pool ``(rows, states, batch)``.
         scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by. In a simple schedule each
             row has its own part only, otherwise also those of all rows below.
+        native: The compiled loops, if they can work on the rows.
         sums: For each sum step, by its number, the results before the logarithm, flat; for ``down``.
     """
 
     rows: list[Tensor]
     scales: list[Tensor]
+    native: Kernels | None = None
     sums: dict[int, Tensor] = field(default_factory=dict)
 
 
@@ -108,12 +110,14 @@ class Flows:
         rows: For each pool the flow of every row, ``(rows, states, batch)``.
         gradient: The derivatives with respect to the parameters, summed over the batch; None if nobody asked.
         values: The derivative with respect to the data ``(variables, batch)``; None likewise.
-        families: For each input step the derivatives with respect to its family's own parameters.
+        inputs: For each input step, by number, the derivative with respect to its parameters.
+        families: The derivatives with respect to the own parameters of its family.
     """
 
     rows: list[Tensor]
     gradient: Parameters | None = None
     values: Tensor | None = None
+    inputs: dict[int, Tensor] = field(default_factory=dict)
     families: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
@@ -141,6 +145,11 @@ class Ready:
         columns: The columns of inputs.
         stars: Inputs that share rows: which ones ``(rows, inputs)``, and the rows.
         span: Start and stop of the rows of inputs, if they are consecutive and each is used once.
+        dims: The numbers of states g, o, z, r of a sum step.
+        shape: The state axes of its results.
+        whole: Whether its results go to rows of the same shape and are scaled as a whole, as compiled loops need it.
+        results: The elements of its results for one data point.
+        scratch: The elements of its rows, parts or results for one data point, whichever are more.
     """
 
     number: int
@@ -150,6 +159,11 @@ class Ready:
     columns: Tensor = field(default_factory=lambda: torch.empty(0))
     stars: tuple[tuple[Tensor, Tensor], ...] = ()
     span: tuple[int, int] | None = None
+    dims: tuple[int, int, int, int] = (1, 1, 1, 1)
+    shape: tuple[int, ...] = ()
+    whole: bool = False
+    results: int = 0
+    scratch: int = 1
 
 
 class CompiledCircuit:
@@ -166,6 +180,7 @@ class CompiledCircuit:
         self.shapes = [self.shape(pool.kinds) for pool in schedule.pools]
         self.inputs = schedule.inputs
         self._simple = schedule.simple
+        self._learnable = [tensor for step in self.inputs for tensor in step.family.learnable]
         self._ready: OrderedDict[tuple[int, torch.device], list[Ready]] = OrderedDict()
         rows = sum(p.rows * math.prod(s) for p, s in zip(schedule.pools, self.shapes, strict=True))
         #: The number of values that a pass keeps for one data point: the rows, and the sums for the way down.
@@ -189,12 +204,6 @@ class CompiledCircuit:
     def result_shape(self, step: SumStep) -> tuple[int, ...]:
         """The state axes of a sum step's results."""
         return self.shape(step.shared + step.new + step.passed)
-
-    def matrices(self, step: SumStep, weights: Tensor) -> Tensor:
-        """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
-        g, o, z, _ = self.dims(step)
-        rows = step.stop - step.start
-        return weights.narrow(0, step.first, rows * step.edges).reshape(rows * g, step.edges * o, z)
 
     def steps(self, like: Tensor, batch: int | None = None) -> list[Ready]:
         """The steps with their indices on the device of ``like``.
@@ -234,7 +243,8 @@ class CompiledCircuit:
                 own[start:stop].zero_()
         # Sums of many maxima, and differences of such sums where rows are mixed.
         dtype = like.dtype if self._simple else torch.float64
-        return Values(rows, [torch.zeros(p.rows, batch, dtype=dtype, device=like.device) for p in pools])
+        scales = [torch.zeros(p.rows, batch, dtype=dtype, device=like.device) for p in pools]
+        return Values(rows, scales, kernels_for(*rows))
 
     def up(self, evidence: Evidence, parameters: Parameters, keep: bool = False) -> Values:
         """Compute all rows for a batch that fits into memory.
@@ -252,9 +262,11 @@ class CompiledCircuit:
         self, steps: Sequence[Ready], values: Values, evidence: Evidence, parameters: Parameters, keep: bool
     ) -> None:
         """Run some steps of a pass up; the inputs may come before the others, in a call of their own."""
-        scratch = self._scratch(steps, parameters.like, evidence.batch)
-        if keep:
-            values.sums = self._sums(steps, parameters.like, evidence.batch)
+        scratch = empty((max([r.scratch for r in steps]) * evidence.batch,), parameters.like)
+        if keep:  # room for the results of every sum step, all of it in one piece
+            sizes = [r.results * evidence.batch for r in steps]
+            parts = empty((sum(sizes),), parameters.like).split(sizes)
+            values.sums = {r.number: part for r, part in zip(steps, parts, strict=True)}
         for ready in steps:
             match ready.step:
                 case InputStep():
@@ -305,7 +317,8 @@ class CompiledCircuit:
         found = flows.gradient
         smallest = least_flow(flow)
         steps = self.steps(parameters.like, len(flow))
-        scratch = [self._scratch(steps, parameters.like, len(flow)) for _ in range(2)]
+        size = max([r.scratch for r in steps]) * len(flow)
+        scratch = [empty((size,), parameters.like) for _ in range(2)]
         for ready in reversed(steps):
             match ready.step:
                 case InputStep() as step:
@@ -322,21 +335,19 @@ class CompiledCircuit:
                     incoming = torch.empty_like(rows)  # not the rows themselves: rows of the same pool are read
                     self._collect(ready.targets, self.shapes[pool], values.rows, incoming)
                     rows.copy_(incoming)
+        if found is not None:
+            flows.gradient = replace(found, inputs=tuple(flows.inputs[i] for i in sorted(flows.inputs)))
         return flows
 
     def log_prob(self, evidence: Evidence, parameters: Parameters) -> Tensor:
         """The log-value of the root for every data point ``(batch,)``, with a gradient where points need one."""
         if isinstance(evidence, Points) and torch.is_grad_enabled():
-            tensors = (evidence.values, *parameters.tensors, *self._learnable())
+            tensors = (evidence.values, *parameters.tensors, *self._learnable)
             if any(tensor.requires_grad for tensor in tensors):
                 return _differentiable(self, evidence, parameters)
         parameters = parameters.detach()
         values = [self.root(self.up(part, parameters)) for _, part in self.parts(evidence)]
         return torch.cat(values).to(parameters.like.dtype)
-
-    def _learnable(self) -> list[Tensor]:
-        """The parameters that the families themselves have."""
-        return [tensor for step in self.inputs for tensor in step.family.learnable]
 
     def flows(self, evidence: Evidence, parameters: Parameters) -> Iterator[tuple[slice, Tensor, Flows]]:
         """For each part of the batch its log-values and the flows with a unit flow into the root."""
@@ -445,14 +456,15 @@ class CompiledCircuit:
         self, ready: Ready, step: InputStep, flows: Flows, evidence: Points, parameters: Parameters
     ) -> None:
         assert flows.gradient is not None
-        params, total = parameters.inputs[step.params], flows.gradient.inputs[step.params]
+        params = parameters.inputs[step.params]
         if step.correlation is not None:
             block = self.block(step, parameters)
             flow = flows.rows[step.pool][int(step.rows[0])]
             found, matrix, to_x = block.gradients(evidence.values[ready.columns], flow)
-            total += found.sum_to_size(params.shape)
+            flows.inputs[step.params] = found.sum_to_size(params.shape)
             flows.gradient.correlations[step.correlation].copy_(matrix)
         elif ready.stars and (stars := self._stars(ready, evidence, params)) is not None:
+            total = flows.inputs[step.params] = torch.zeros_like(params)
             to_x = torch.empty(len(step.rows), evidence.batch, dtype=params.dtype, device=params.device)
             for (members, rows), star in zip(ready.stars, stars, strict=True):
                 flow = flows.rows[step.pool].index_select(0, rows)
@@ -467,7 +479,7 @@ class CompiledCircuit:
             flow = self.input_flows(step.params, flows.rows)
             if missing is not None:
                 flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
-            total += evaluation.gradient(step.family, params, x, flow)
+            flows.inputs[step.params] = evaluation.gradient(step.family, params, x, flow)
             flows.families[step.params] = evaluation.learnable_gradient(step.family, params, x, flow)
             if flows.values is not None:
                 to_x = evaluation.value_gradient(step.family, params, x, flow)
@@ -502,16 +514,16 @@ class CompiledCircuit:
     def _sum_up(self, ready: Ready, values: Values, sums: Tensor | None, weights: Tensor, scratch: Tensor) -> None:
         step = ready.step
         assert isinstance(step, SumStep)
-        g, o, z, r = self.dims(step)
+        g, o, z, r = ready.dims
         fold, edges = step.stop - step.start, step.edges
         rows, scales = rows_of(values.rows, step), rows_of(values.scales, step)
         batch = rows.shape[-1]
         cells = rows.view(fold * g, z, r * batch)
-        shift = scale_rows(cells, scales.unsqueeze(1) if self._simple else None)
+        shift = scale_rows(cells, scales.unsqueeze(1) if self._simple else None, values.native)
         logs = _shaped(scratch, fold * g, edges * o, r * batch)
         sums = logs if sums is None else sums.view_as(logs)
-        torch.bmm(self.matrices(step, weights), cells, out=sums)
-        if native := _kernels(step, sums):
+        torch.bmm(matrices(ready, weights), cells, out=sums)
+        if ready.whole and (native := values.native):
             for target in ready.targets:
                 native.add_logs(values.rows[target.pool], target.rows, target.sources, sums, target.fresh)
                 if not self._simple:
@@ -520,7 +532,7 @@ class CompiledCircuit:
         torch.log(sums, out=logs)
         results = logs.view(fold * edges, g * o * r, batch)
         if self._simple:
-            self.send(ready.targets, self.result_shape(step), results, None, values)
+            self.send(ready.targets, ready.shape, results, None, values)
             return
         if g == r == 1:
             scales = scales + shift.view(fold, batch)
@@ -529,7 +541,7 @@ class CompiledCircuit:
             scales = scales.clone()  # they may be sent to rows of the same pool
         if edges > 1:
             scales = scales.repeat_interleave(edges, 0)
-        self.send(ready.targets, self.result_shape(step), results, scales, values)
+        self.send(ready.targets, ready.shape, results, scales, values)
 
     def _sum_down(
         self,
@@ -543,25 +555,26 @@ class CompiledCircuit:
     ) -> None:
         step = ready.step
         assert isinstance(step, SumStep)
-        g, o, z, r = self.dims(step)
+        g, o, z, r = ready.dims
         fold, edges = step.stop - step.start, step.edges
         rows = rows_of(values.rows, step)
         batch = rows.shape[-1]
         flow = _shaped(scratch[0], fold * edges, g * o * r, batch)
-        native = _kernels(step, flow)
+        native = values.native if ready.whole else None
         if native and len(ready.targets) == 1 and ready.targets[0].sources is None:
             (target,) = ready.targets
             native.collect_quotients(flow, values.rows[target.pool], target.rows, sums)
         else:
-            self._collect(ready.targets, self.result_shape(step), values.rows, flow)
+            self._collect(ready.targets, ready.shape, values.rows, flow)
             flow.view(-1).div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
         contract_down(
-            self.matrices(step, weights),
+            matrices(ready, weights),
             rows.view(fold * g, z, r * batch),
             flow.view(fold * g, edges * o, r * batch),
             _shaped(scratch[1], fold * g, z, r * batch),
-            None if gradient is None else self.matrices(step, gradient),
+            None if gradient is None else matrices(ready, gradient),
             smallest,
+            values.native,
         )
 
     def _mix_up(self, ready: Ready, values: Values, weights: Tensor, scratch: Tensor) -> None:
@@ -621,7 +634,8 @@ class CompiledCircuit:
                 stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
                 return Ready(number, step, (), index(step.rows), index(step.columns), stars, _span(step.rows))
             case MixStep():
-                return Ready(number, step, (), index(step.sources))
+                size = (step.stop - step.start) * self._row_elements(step)
+                return Ready(number, step, (), index(step.sources), scratch=size)
         targets = tuple(
             Target(
                 send.pool,
@@ -633,22 +647,18 @@ class CompiledCircuit:
             )
             for send in step.sends
         )
-        return Ready(number, step, targets)
-
-    def _sums(self, steps: Sequence[Ready], like: Tensor, batch: int) -> dict[int, Tensor]:
-        """Room for the results of every sum step, all of it in one piece."""
-        sizes = {r.number: self._results(r.step) * batch for r in steps if isinstance(r.step, SumStep)}
-        parts = empty((sum(sizes.values()),), like).split(list(sizes.values()))
-        return dict(zip(sizes, parts, strict=True))
-
-    def _scratch(self, steps: Sequence[Ready], like: Tensor, batch: int) -> Tensor:
-        """Room for the rows or the results of the largest step."""
-        sizes = [
-            (r.step.stop - r.step.start) * self._row_elements(r.step)
-            for r in steps
-            if isinstance(r.step, SumStep | MixStep)
-        ]
-        return empty((max([1, *sizes]) * batch,), like)
+        if isinstance(step, PassStep):
+            return Ready(number, step, targets)
+        return Ready(
+            number,
+            step,
+            targets,
+            dims=self.dims(step),
+            shape=self.result_shape(step),
+            whole=not (step.shared or step.passed) and all(send.axes is None for send in step.sends),
+            results=self._results(step),
+            scratch=(step.stop - step.start) * self._row_elements(step),
+        )
 
     def _row_elements(self, step: SumStep | MixStep) -> int:
         """What one row of a step works on, for one data point."""
@@ -661,6 +671,14 @@ class CompiledCircuit:
         return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
 
 
+def matrices(ready: Ready, weights: Tensor) -> Tensor:
+    """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
+    step, (g, o, z, _) = ready.step, ready.dims
+    assert isinstance(step, SumStep)
+    rows = step.stop - step.start
+    return weights.narrow(0, step.first, rows * step.edges).reshape(rows * g, step.edges * o, z)
+
+
 def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
     """The rows of a step, a view."""
     return pools[step.pool].narrow(0, step.start, step.stop - step.start)
@@ -669,7 +687,7 @@ def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tens
 def _differentiable(compiled: CompiledCircuit, points: Points, parameters: Parameters) -> Tensor:
     """The log-likelihood as one operation of autograd, which never sees the levels in between."""
     try:
-        tensors = (points.values, *parameters.tensors, *compiled._learnable())
+        tensors = (points.values, *parameters.tensors, *compiled._learnable)
         found: Tensor = _LogProb.apply(compiled, points.missing, parameters.counts, *tensors)  # type: ignore[no-untyped-call]
         return found
     except RuntimeError as error:
@@ -721,16 +739,10 @@ class _LogProb(torch.autograd.Function):
 
 
 def _zeros(parameters: Parameters, inputs: bool) -> Parameters:
-    """Room for a gradient; every sum weight is written, the rest is added up from zero."""
+    """Room for a gradient without that of the inputs; every sum weight is written, the rest is added up from zero."""
     weights = tuple(empty(w.shape, w) for w in parameters.weights)
-    others = (parameters.mixtures, *((parameters.inputs, parameters.correlations) if inputs else ((), ())))
+    others = (parameters.mixtures, (), parameters.correlations if inputs else ())
     return Parameters(weights, *(tuple(torch.zeros_like(t) for t in part) for part in others))
-
-
-def _kernels(step: SumStep, sums: Tensor) -> Kernels | None:
-    """Compiled loops, for a step whose results go to rows of the same shape, scaled as a whole."""
-    whole = not (step.shared or step.passed) and all(send.axes is None for send in step.sends)
-    return kernels_for(sums) if whole else None
 
 
 def _shaped(buffer: Tensor, *shape: int) -> Tensor:

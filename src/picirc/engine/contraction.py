@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from picirc.memory import has_values
-from picirc.native import kernels_for
+from picirc.native import Kernels
 
 # Scaled rows reach up to exp(headroom), so that a usual sum over some dozens of states is about one and its logarithm
 # loses no digits.
@@ -26,7 +26,7 @@ _LEAST_VALUE_DOWN = {torch.float32: 2.0**-46, torch.float64: 2.0**-400}
 _LEAST_FLOW = {torch.float32: 2.0**-66, torch.float64: 2.0**-400}
 
 
-def scale_rows(rows: Tensor, out: Tensor | None = None) -> Tensor:
+def scale_rows(rows: Tensor, out: Tensor | None = None, native: Kernels | None = None) -> Tensor:
     """Turn log-values in place into ``exp(value − shift)`` with a shift for each row and data point, which is returned.
 
     A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
@@ -35,9 +35,10 @@ def scale_rows(rows: Tensor, out: Tensor | None = None) -> Tensor:
     Args:
         rows: ``(fold, states, batch)``.
         out: Where the shifts go, ``(fold, 1, batch)``.
+        native: The compiled loops, if they can work on these tensors.
     """
     lowest = math.log(least(rows.dtype)) + 1e-3
-    if native := kernels_for(rows):
+    if native:
         shift = rows.new_empty(len(rows), 1, rows.shape[2]) if out is None else out
         native.scale_rows(rows, shift, _HEADROOM, lowest)
         return shift
@@ -78,6 +79,7 @@ def contract_down(
     scratch: Tensor,
     gradient: Tensor | None,
     smallest: float,
+    native: Kernels | None = None,
 ) -> None:
     """Reverse of ``sums = weights @ rows``: turn rows into their flows in place.
 
@@ -91,12 +93,13 @@ def contract_down(
         scratch: ``(fold, z, batch)``.
         gradient: ``(fold, o, z)``, where the derivative with respect to the weights is written.
         smallest: The smallest flow that counts.
+        native: The compiled loops, if they can work on these tensors.
     """
     if gradient is not None:
         torch.hardshrink(rows, _LEAST_VALUE_DOWN.get(rows.dtype, 0.0), out=rows)
         torch.bmm(quotients, rows.transpose(1, 2), out=gradient)
     torch.bmm(weights.transpose(1, 2), quotients, out=scratch)
-    if native := kernels_for(rows):
+    if native:
         native.multiply_flows(rows, scratch, smallest)
     else:
         torch.hardshrink(rows.mul_(scratch), smallest, out=rows)

@@ -71,13 +71,14 @@ def value_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> 
 def learnable_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> tuple[Tensor, ...]:
     """``Σ flow · d log p`` with respect to the family's own parameters."""
     total = tuple(torch.zeros_like(tensor) for tensor in family.learnable)
-    for part in chunks(flows) if total else []:
+    free = [(tensor, sums) for tensor, sums in zip(family.learnable, total, strict=True) if tensor.requires_grad]
+    for part in chunks(flows) if free else []:
         with torch.enable_grad():
             values = family.log_prob(fold(params, part).detach(), x[part])
-        found = torch.autograd.grad(values, family.learnable, flows[part].to(values.dtype), allow_unused=True)
-        for sum_, one in zip(total, found, strict=True):
+        found = torch.autograd.grad(values, [t for t, _ in free], flows[part].to(values.dtype), allow_unused=True)
+        for (_, sums), one in zip(free, found, strict=True):
             if one is not None:
-                sum_.add_(one)
+                sums += one
     return total
 
 
@@ -181,7 +182,10 @@ class Star:
         flow = flows.to(statistics.dtype)
         arriving = (self._matrix().mT @ flow).view_as(statistics)
         total = flow.sum(1, keepdim=True).expand_as(measure)
-        (found,) = torch.autograd.grad((statistics, measure), leaf, (arriving, total))
+        parts = [(t, g) for t, g in ((statistics, arriving), (measure, total)) if t.requires_grad]
+        if not parts:  # of a discrete family
+            return torch.zeros_like(leaf)
+        (found,) = torch.autograd.grad([t for t, _ in parts], leaf, [g for _, g in parts])
         return found if self._missing is None else found.masked_fill(self._missing, 0.0)
 
     def _matrix(self) -> Tensor:

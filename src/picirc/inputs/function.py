@@ -48,7 +48,7 @@ class FunctionFamily(Family):
     @property
     def learnable(self) -> tuple[Tensor, ...]:
         """The parameters of the modules that compute the density."""
-        return tuple(p for m in modules_of(self.function) for p in m.parameters() if p.requires_grad)
+        return tuple(parameter for module in modules_of(self.function) for parameter in module.parameters())
 
     @property
     def size(self) -> int:

@@ -127,7 +127,8 @@ class QPC(Distribution):
             ``(...)``, with a gradient to the parameters and to the values of continuous variables where they need one.
         """
         rows, shape = as_batch(value, "x", len(self.variables), gradient=True)
-        points = self._points(rows, mask, shape, gradient=True)
+        hidden = None if mask is None else _flat_mask(mask, (*shape, len(self.variables)))
+        points = as_points(rows, hidden, self.families, self.variables, self.parameters.like)
         if len(rows) == 0:
             return self.parameters.like.new_zeros(shape)
         if given is None:
@@ -312,19 +313,15 @@ class QPC(Distribution):
         shared = (self.variables, self.families, self._latents, self.properties, self._refine)
         return QPC(self.compiled, numbers, *shared)
 
-    def _points(
-        self, x: Tensor, mask: Tensor | None = None, shape: Sequence[int] | None = None, gradient: bool = False
-    ) -> Points:
-        if mask is not None and shape is not None:
-            mask = _flat_mask(mask, (*shape, len(self.variables)))
-        like = self.parameters.like
-        return as_points(x, mask, self.families, self.variables, like, gradient=gradient, empty=shape is not None)
+    def _points(self, x: Tensor, mask: Tensor | None = None) -> Points:
+        rows = as_rows(x, "x", len(self.variables))
+        return as_points(rows, mask, self.families, self.variables, self.parameters.like)
 
     def _evidence(self, given: Tensor | None, gradient: bool = False) -> Points:
         if given is None:
             given = self.parameters.like.new_full((1, len(self.variables)), torch.nan)
         rows = as_rows(given, "given", len(self.variables), single=True, gradient=gradient)
-        return as_points(rows, None, self.families, self.variables, self.parameters.like, "given", gradient)
+        return as_points(rows, None, self.families, self.variables, self.parameters.like, "given")
 
     def _joined(self, points: Points, evidence: Points) -> Points:
         """What is known from either; they may not contradict each other."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from picirc.engine.compiled import CompiledCircuit, Parameters, Values, rows_of
+from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Values, matrices, rows_of
 from picirc.engine.evidence import Evidence, Modes, Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
 from picirc.inputs import Family
@@ -75,9 +75,9 @@ def max_up(compiled: CompiledCircuit, evidence: Evidence, parameters: Parameters
         rows, scales = rows_of(values.rows, step), rows_of(values.scales, step)
         match step:
             case SumStep():
-                results = _max_product(compiled, step, rows, parameters.weights[step.block])
+                results = _max_product(ready, rows, parameters.weights[step.block])
                 scale = scales.repeat_interleave(step.edges, 0)
-                compiled.send(ready.targets, compiled.result_shape(step), results, scale, values)
+                compiled.send(ready.targets, ready.shape, results, scale, values)
             case MixStep():
                 parts, part_scales = compiled.mixed(ready, values)
                 weights = parameters.mixtures[step.block][step.first : step.first + len(parts)].log().unsqueeze(-1)
@@ -87,12 +87,13 @@ def max_up(compiled: CompiledCircuit, evidence: Evidence, parameters: Parameters
     return values
 
 
-def _max_product(compiled: CompiledCircuit, step: SumStep, rows: Tensor, weights: Tensor) -> Tensor:
+def _max_product(ready: Ready, rows: Tensor, weights: Tensor) -> Tensor:
     """``max_z (log W[g, o, z] + row[g, z, r])``, a few results at a time."""
-    g, o, z, r = compiled.dims(step)
+    step, (g, o, z, r) = ready.step, ready.dims
+    assert isinstance(step, SumStep)
     fold, batch = step.stop - step.start, rows.shape[-1]
     cells = rows.view(fold * g, z, r * batch)
-    logs = compiled.matrices(step, weights).log()  # (fold * g, edges * o, z)
+    logs = matrices(ready, weights).log()  # (fold * g, edges * o, z)
     results = cells.new_empty(fold * g, step.edges * o, r * batch)
     if native := kernels_for(logs, cells):
         native.max_product(results, logs, cells)

@@ -82,28 +82,24 @@ def as_bounds(low: Tensor, high: Tensor, variables: int, like: Tensor) -> tuple[
 
 
 def as_points(
-    x: Tensor,
+    rows: Tensor,
     mask: Tensor | None,
     families: Sequence[Family],
     names: Sequence[str],
     like: Tensor,
     argument: str = "x",
-    gradient: bool = False,
-    empty: bool = False,
 ) -> Points:
-    """Check data from a user, ``(batch, variables)``, and bring them into the layout of the program.
+    """Check the values of rows from a user, and bring them into the layout of the program.
 
     Args:
-        x: The data; NaN is missing.
+        rows: ``(batch, variables)``, as ``as_rows`` returns them; NaN is missing.
         mask: True where a value is missing, in addition.
         families: The family of each variable.
         names: What the user calls the variables.
         like: A tensor of the program's dtype and device.
         argument: What the user calls the data.
-        gradient: Accept data that require a gradient.
-        empty: Accept no rows.
     """
-    values = as_rows(x, argument, len(families), gradient=gradient, empty=empty).to(like).T.contiguous()
+    values = rows.to(like).T.contiguous()
     if values.requires_grad and all(family.discrete for family in families):
         remedy = f"the variables are discrete, use {argument}.detach()"
         raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)
