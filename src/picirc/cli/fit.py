@@ -286,7 +286,8 @@ def _schedule(training: TrainingOptions) -> Cosine | None:
     """The step sizes; None for the default, of which single values can be replaced."""
     asked: dict[str, Any] = {"high": training.lr, "low": training.lr_min, "period": training.restart}
     asked = {name: value for name, value in asked.items() if value is not None}
-    usual = Cosine() if training.em else Cosine(2e-2, 2e-4, None, min(50, _steps(training) // 10))
+    warmup = min(50, _steps(training) // 10)
+    usual = Cosine(0.5, 0.005, None) if training.em else Cosine(2e-2, 2e-4, None, warmup)
     return replace(usual, **asked) if asked else None
 
 
