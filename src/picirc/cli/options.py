@@ -110,9 +110,9 @@ class TrainingOptions:
     Attributes:
         steps: The largest number of steps; by default 5000, for TABLE by its size, like the next three.
         batch: Rows of a batch; by default 128, with em 256.
-        lr: The largest step size; by default 0.02, with em 0.01.
-        lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of 0.02 or 0.01.
-        restart: Steps after which the annealing starts again; by default never, with em every 500.
+        lr: The largest step size; by default 0.02, with em 0.5.
+        lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of these.
+        restart: Steps after which the annealing starts again; by default never.
         optimizer: The optimizer of gradient training; by default adam, for TABLE adamw.
         weight_decay: Weight decay of the optimizer; by default 0, for TABLE by its size.
         clip: The largest norm of a gradient; by default no limit, for TABLE by its size.
