@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -46,6 +47,10 @@ class HCLT(nn.Module):
         >>> model()
         QPC(3 variables, 36 weights, float32)
     """
+
+    # The arguments that a saved model keeps, and the values of those that were added after models had been saved.
+    STORED: ClassVar[tuple[str, ...]] = ("states", "product")
+    FORMER: ClassVar[dict[str, Any]] = {}
 
     def __init__(
         self,
@@ -122,6 +127,11 @@ class PIC(nn.Module):
         (QPC(3 variables, 528 weights, float32), QPC(3 variables, 3,240 weights, float32))
     """
 
+    STORED: ClassVar[tuple[str, ...]] = (
+        *("width", "sharing", "input_sharing", "energy", "product", "fourier", "learnable", "correlated"),
+    )
+    FORMER: ClassVar[dict[str, Any]] = {"correlated": False, "energy": "softplus"}
+
     def __init__(
         self,
         structure: LatentTree | RegionGraph,
@@ -155,6 +165,7 @@ class PIC(nn.Module):
         self.sharing, self.input_sharing = sharing, input_sharing
         self.energy = energy
         self.families = as_columns(inputs, structure.n_variables)
+        self.fourier, self.learnable = check_boolean("fourier", fourier), check_boolean("learnable", learnable)
         self.correlated = correlated
         self.plan = plan_structure(structure, self.families, product, correlated)
         options = (fourier, sigma, learnable, generator)
