@@ -21,7 +21,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_several_files_take_their_places(tmp_path):
-    folder = tmp_path / "new" / "folder"
+    folder = tmp_path
     for content in (b"1", b"2"):
         replace_files({folder / "a": content, folder / "b": content * 2})
         assert contents(folder) == {"a": content, "b": content * 2}

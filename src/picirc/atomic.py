@@ -42,10 +42,9 @@ def replacing(*targets: Path) -> Iterator[list[Path]]:
     to it, and are removed before it changes, so that they never stand beside a file that they do not belong to.
 
     Args:
-        targets: Files of one folder, which is created if necessary.
+        targets: Files of one folder, which must exist.
     """
     folder = targets[0].parent
-    folder.mkdir(parents=True, exist_ok=True)
     for target in targets:
         _check_target(target)
         _remove_stale(target)

@@ -186,6 +186,7 @@ def fetch(urls: Sequence[str], target: Path, verify: Callable[[Path], None]) -> 
     Raises:
         DownloadError: No address delivered the file; nothing is left behind.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
     for url in urls:
         try:
@@ -259,6 +260,7 @@ def verify_zip(path: Path, checksum: str = "") -> None:
 
 def unpack(archive: Path, file: PublicFile, packing: str, target: Path) -> None:
     """Extract one file from a zip file, from whichever folder in it, and verify it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as members, replacing(target) as (temporary,):
             name = f"{file.name}{packing}"

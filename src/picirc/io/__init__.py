@@ -74,6 +74,7 @@ def save(
     if target.suffix == _SUFFIX:
         replace_files({target: content})
         return
+    target.mkdir(parents=True, exist_ok=True)
     replace_files({target / _TENSORS: content, target / _COPY: f"{readable}\n".encode(errors="backslashreplace")})
 
 

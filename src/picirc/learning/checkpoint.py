@@ -48,6 +48,7 @@ def save_checkpoint(
             for name, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer.{number}.{name}"] = value
     flat = {name: value.detach().contiguous() for name, value in tensors.items()}
+    folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / _NAME) as (partial,):
         try:
             save_file(flat, partial, metadata={"state": json.dumps(dict(state))})
