@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 
-.PHONY: demo test check format sanity bench bench-training bench-tables bench-peers docs docs-serve clean
+.PHONY: demo test check format sanity bench bench-training bench-tables bench-peers hammer docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -55,6 +55,11 @@ bench-peers: .venv-peers/ready
 	test -x $(PEERS)/python || $(PYTHON) -m venv .venv-peers
 	$(PEERS)/python -m pip install --quiet -c constraints.txt -r benchmarks/peers-requirements.txt -e .
 	touch $@
+
+# Attacks on files, processes, kernels and reports at random, with a seed; ten minutes, and every line must read zero.
+hammer: .venv/ready
+	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
+	nice -n 5 $(BIN)/python hammer/run.py $(ARGS)
 
 # The documentation as a site of HTML pages in site/; a link that leads nowhere is an error.
 docs: .venv/ready

@@ -29,6 +29,8 @@ ORDER = (
     *(
         "errors",
         "checks",
+        "atomic",
+        "interrupts",
         "memory",
         "autograd",
         "folders",

@@ -102,12 +102,12 @@ def test_a_full_disk_leaves_the_old_table(disk, tmp_path, capsys):
     assert list((disk / "model").iterdir()) == []
 
 
-# Runs the lines of ``replace_files`` one after the other, in a process each that is killed at that line.
+# Runs the lines of ``replacing`` one after the other, in a process each that is killed at that line.
 LINE_BY_LINE = """
-import os, signal, sys, torch
+import json, os, signal, sys, torch
 sys.path.insert(0, sys.argv[2])
 import picirc as pc
-from picirc.io import files
+from picirc import atomic
 from test_durability import model, which
 
 path, seen = __import__("pathlib").Path(sys.argv[1]), []
@@ -118,7 +118,7 @@ for line in range(200):
         lines = 0
         def trace(frame, event, argument):
             global lines
-            if frame.f_code is not files.replace_files.__code__:
+            if (frame.f_code.co_filename, frame.f_code.co_name) != (atomic.__file__, "replacing"):
                 return None
             if event == "line":
                 if lines == line:
@@ -132,6 +132,10 @@ for line in range(200):
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     seen.append(which(path))
+    copy = path / "model.json"
+    assert not copy.exists() or json.loads(copy.read_text()) == pc.io.describe(path)
+    for partial in path.glob(".*.partial"):
+        partial.unlink()
     pc.save(model(0), path)
     if status == 0:
         break

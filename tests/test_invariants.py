@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import picirc as pc
 from cases import ANGLE, CASES, REAL, Case
 from oracles import enumerate_values, integrate_out
+from picirc.io.layout import from_file, to_file
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 NETWORKS = {name: case for name, case in CASES.items() if isinstance(case.build(), pc.BayesNet)}
@@ -120,3 +124,127 @@ def test_a_discrete_circuit_adds_to_one(dtype: torch.dtype):
             torch.testing.assert_close(
                 qpc.log_prob(known)[0], matching, rtol=0, atol=1e-5 if dtype == torch.float32 else 1e-12
             )
+
+
+# Models of random structures, families, sizes and types
+
+FINITE = (pc.Bernoulli(), pc.Categorical(2), pc.Categorical(4), pc.Binomial(3))
+OTHERS = (pc.Gaussian(), pc.Laplace(), pc.Poisson(), pc.StudentT())
+quick = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+
+
+@st.composite
+def structures(draw: st.DrawFn) -> pc.LatentTree | pc.RegionGraph:
+    n, seed = draw(st.integers(1, 5)), draw(st.integers(0, 99))
+    makers = [
+        lambda: pc.chain(n),
+        lambda: pc.random_tree(n, seed=seed),
+        lambda: pc.LatentTree((-1, 0, 0), ((), tuple(range(n)), (n,))),
+        lambda: pc.random_regions(n + 1, seed=seed, repetitions=draw(st.integers(1, 3))),
+        lambda: pc.quad_graph(2, draw(st.integers(1, 2))),
+    ]
+    return draw(st.sampled_from(makers))()
+
+
+@st.composite
+def circuits(
+    draw: st.DrawFn, families: tuple[pc.Family, ...] = FINITE + OTHERS, dtype: torch.dtype | None = None
+) -> pc.QPC:
+    structure = draw(structures())
+    columns = [draw(st.sampled_from(families)) for _ in range(structure.n_variables)]
+    product = draw(st.sampled_from(["cp", "tucker"]))
+    source = torch.Generator().manual_seed(draw(st.integers(0, 99)))
+    size = draw(st.integers(1, 6))
+    dtype = dtype or draw(st.sampled_from([torch.float32, torch.float64]))
+    if draw(st.booleans()):
+        return pc.HCLT(structure, columns, states=size, product=product, generator=source, dtype=dtype)()
+    sharing = [draw(st.sampled_from(["none", "composite", "full"])) for _ in range(2)]
+    model = pc.PIC(structure, columns, 4, *sharing, product=product, generator=source)
+    return model.to(dtype)(pc.shifted(size))
+
+
+def rows_of(qpc: pc.QPC, count: int = 6) -> torch.Tensor:
+    """Rows that the circuit finds possible."""
+    return qpc.sample((count,), generator=torch.Generator().manual_seed(0))
+
+
+def tolerance(qpc: pc.QPC) -> float:
+    return 1e-11 if qpc.parameters.like.dtype == torch.float64 else 2e-4
+
+
+@quick
+@given(circuits(FINITE))
+def test_all_values_have_mass_one(qpc: pc.QPC):
+    everything = enumerate_values([family.values for family in qpc.families])
+    total = qpc.log_prob(everything).detach().double().logsumexp(0)
+    assert float(total) == pytest.approx(0.0, abs=tolerance(qpc))
+
+
+@quick
+@given(circuits(), st.randoms(use_true_random=False))
+def test_a_marginal_is_the_sum_of_the_joint(qpc: pc.QPC, chance: random.Random):
+    x = rows_of(qpc)
+    column = chance.randrange(len(qpc.families))
+    values = getattr(qpc.families[column], "values", None)
+    if values is None:
+        return  # no sum over all values
+    joint = [qpc.log_prob(x.index_fill(1, torch.tensor(column), float(v))).double() for v in range(values)]
+    missing = x.index_fill(1, torch.tensor(column), math.nan)
+    torch.testing.assert_close(
+        torch.stack(joint).logsumexp(0), qpc.log_prob(missing).double(), rtol=0, atol=tolerance(qpc)
+    )
+
+
+@quick
+@given(circuits(), st.randoms(use_true_random=False))
+def test_nan_is_integrated_out(qpc: pc.QPC, chance: random.Random):
+    """As with ``mask=``, whatever stands in the masked cells; and joint = conditional × marginal."""
+    x = rows_of(qpc)
+    hidden = torch.tensor([[chance.random() < 0.5 for _ in qpc.families] for _ in x])
+    partial = x.masked_fill(hidden, math.nan)
+    found = qpc.log_prob(partial)
+    assert torch.equal(found, qpc.log_prob(x, mask=hidden))
+    assert not found.isnan().any()
+    everything = qpc.log_prob(torch.full_like(x, math.nan)).double()
+    torch.testing.assert_close(everything, torch.zeros(len(x)).double(), rtol=0, atol=tolerance(qpc))
+    conditional = qpc.log_prob(x.masked_fill(~hidden, math.nan), given=partial)
+    torch.testing.assert_close(conditional + found, qpc.log_prob(x), rtol=1e-6, atol=10 * tolerance(qpc))
+
+
+@quick
+@given(st.integers(1, 6), st.integers(0, 99), st.sampled_from(FINITE + OTHERS), st.randoms(use_true_random=False))
+def test_variables_may_be_numbered_in_any_order(n: int, seed: int, family: pc.Family, chance: random.Random):
+    tree = pc.random_tree(n, seed=seed)
+    order = chance.sample(range(n), n)
+    other = pc.LatentTree(tree.parents, tuple(tuple(order[v] for v in own) for own in tree.variables))
+    one = pc.HCLT(tree, family, states=3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    two = pc.HCLT(other, family, states=3, dtype=torch.float64)
+    stored = to_file(one)
+    stored["inputs.0"] = stored["inputs.0"][torch.tensor(order).argsort()]
+    two.load_state_dict(from_file(two, stored))
+    x = rows_of(one())
+    x[0, 0] = math.nan
+    turned = torch.empty_like(x)
+    turned[:, order] = x
+    torch.testing.assert_close(one().log_prob(x), two().log_prob(turned), rtol=0, atol=1e-11)
+
+
+@quick
+@given(circuits(dtype=torch.float32), st.integers(1, 70))
+def test_compiled_loops_and_pytorch_agree(qpc: pc.QPC, batch: int):
+    x = rows_of(qpc, batch)
+    x[:, 0] = x[:, 0].where(torch.arange(batch) % 3 > 0, math.nan)
+
+    def answers() -> list[torch.Tensor]:
+        weights = list(qpc.parameters.weights)
+        value = qpc.log_prob(x)
+        return [value.detach(), *torch.autograd.grad(value.sum(), weights, allow_unused=True), qpc.mpe(given=x)]
+
+    compiled = answers()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("picirc.native.kernels._kernels", lambda: None)
+        plain = answers()
+    for a, b in zip(compiled[:-1], plain[:-1], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+    same = qpc.log_prob(compiled[-1]), qpc.log_prob(plain[-1])  # ties may be broken either way
+    torch.testing.assert_close(*same, rtol=1e-3, atol=1e-3)

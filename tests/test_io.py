@@ -174,6 +174,34 @@ def test_a_family_of_ones_own_needs_its_class(tmp_path):
     assert_same(model, pc.load(tmp_path, families=[Trials]))
 
 
+@dataclass(frozen=True, repr=False)
+class Gaussian(pc.Gaussian):
+    """Another family of the same name."""
+
+
+@dataclass(frozen=True, repr=False)
+class Scaled(Trials):
+    """A family whose field comes back as a list."""
+
+    scales: tuple[float, ...] = (1.0, 2.0)
+
+
+@dataclass(frozen=True, repr=False)
+class Linked(Trials):
+    """A family with a field that JSON has no word for."""
+
+    link: Any = math.exp
+
+
+@pytest.mark.parametrize(
+    ("family", "match"), [(Gaussian(), "rename"), (Scaled(), "families that equal"), (Linked(), "plain JSON values")]
+)
+def test_a_family_that_would_not_come_back_is_refused(family, match, tmp_path):
+    with pytest.raises(pc.ArgumentError, match=match):
+        pc.save(pc.HCLT(pc.chain(3), inputs=family, states=2), tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
 # The order of the rows
 
 
@@ -406,6 +434,9 @@ def test_tensors_that_do_not_fit_are_refused(small, tmp_path):
         tensors | {first: tensors[first].double()},
         tensors | {first: tensors[first].int()},
         tensors | {first: torch.full_like(tensors[first], math.nan)},
+        tensors | {first: torch.full_like(tensors[first], math.inf)},
+        tensors | {first: torch.full_like(tensors[first], -math.inf)},
+        tensors | {first: torch.full_like(tensors[first], 3e38)},
         {},
     ):
         rewrite(path, description, changed)
@@ -509,16 +540,55 @@ def test_small_files_do_not_grow_in_memory(small, tmp_path):
     path = tmp_path / "m.safetensors"
     pc.save(small, path)
     description, tensors = read(path)
-    deep, wide = 10_000, 1000
-    families = [{"name": "Bernoulli", "columns": list(range(deep))}]
-    chain = {"kind": "LatentTree", "parents": list(range(-1, deep - 1)), "variables": [[i] for i in range(deep)]}
-    rewrite(path, description | {"structure": chain, "families": families}, tensors)
-    assert "entries" in broken(path)
+    for deep in (3000, 10_000):
+        families = [{"name": "Bernoulli", "columns": list(range(deep))}]
+        chain = {"kind": "LatentTree", "parents": list(range(-1, deep - 1)), "variables": [[i] for i in range(deep)]}
+        rewrite(path, description | {"structure": chain, "families": families}, tensors)
+        assert "entries" in broken(path)
+    wide = 1000
     scopes, partitions = [[i] for i in range(wide)], [[] for _ in range(wide)]
     ways = [[0, 1]] * 60_000
     graph = {"kind": "RegionGraph", "scopes": [*scopes, list(range(wide))], "partitions": [*partitions, ways]}
     rewrite(path, description | {"structure": graph, "families": families}, tensors)
     assert "entries" in broken(path)
+
+
+def test_long_chains_come_back(tmp_path):
+    """They have the most entries for the size of their file."""
+    model = pc.HCLT(pc.chain(1500), pc.Bernoulli(), states=2)
+    pc.save(model, tmp_path / "m.safetensors")
+    assert pc.load(tmp_path / "m.safetensors").structure == model.structure
+
+
+def test_an_ensemble_has_the_members_of_its_tensors(tmp_path, monkeypatch):
+    """No more are built, and all of them from one plan."""
+    members = [pc.PIC(pc.chain(4), pc.Bernoulli(), width=4) for _ in range(3)]
+    path = tmp_path / "m.safetensors"
+    pc.save(pc.Ensemble(members), path)
+    built = []
+    make = pc.PIC.__init__
+    monkeypatch.setattr(pc.PIC, "__init__", lambda self, *a, **k: (built.append(1), make(self, *a, **k))[1])
+    assert len(pc.load(path).members) == 3
+    assert len(built) == 1
+    description, tensors = read(path)
+    for count in (0, 2, 4, 100, 10**9, True):
+        rewrite(path, description | {"members": count}, tensors)
+        assert "members" in broken(path)
+    assert len(built) == 1
+
+
+def test_families_of_very_many_values_are_refused(small, tmp_path):
+    """Their tables would take memory at the first query."""
+    family = pc.Binomial(10**9)
+    with pytest.raises(pc.ArgumentError, match="values"):
+        pc.save(pc.HCLT(pc.chain(4), family, states=3), tmp_path / "m")
+    path = tmp_path / "m.safetensors"
+    model = pc.HCLT(pc.chain(4), pc.Binomial(9), states=3)
+    pc.save(model, path)
+    description, tensors = read(path)
+    description["families"][0]["trials"] = 10**9
+    rewrite(path, description, tensors)
+    assert "values" in broken(path)
 
 
 @pytest.mark.parametrize(
@@ -563,9 +633,10 @@ def test_what_cannot_be_stored_is_refused(small, tmp_path):
     mixed.inputs[0].data = mixed.inputs[0].data.double()
     with pytest.raises(pc.ArgumentError, match="one floating-point type"):
         pc.save(mixed, tmp_path / "m")
-    small.weights[0].data[0, 0, 0, 0] = math.nan
-    with pytest.raises(pc.ArgumentError, match="NaN"):
-        pc.save(small, tmp_path / "m")
+    for number in (math.nan, math.inf, -math.inf, 1e20):
+        small.weights[0].data[0, 0, 0, 0] = number
+        with pytest.raises(pc.ArgumentError, match="finite"):
+            pc.save(small, tmp_path / "m")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -580,11 +651,14 @@ def test_a_full_disk_leaves_the_old_model(call, name, small, tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr(files.os, call, full)
+    monkeypatch.setattr(os, call, full)
     with pytest.raises(OSError, match="No space"):
         pc.save(other, tmp_path / name)
     monkeypatch.undo()
-    assert sorted(tmp_path.rglob("*")) == before
+    gone = (
+        [tmp_path / "m" / "model.json"] if (name, call) == ("m", "replace") else []
+    )  # it goes before the tensors change
+    assert sorted(tmp_path.rglob("*")) == [path for path in before if path not in gone]
     assert_same(small, pc.load(tmp_path / name))
 
 
@@ -592,7 +666,7 @@ def test_a_kill_between_the_two_files_leaves_a_whole_model(small, tmp_path, monk
     pc.save(small, tmp_path)
     other = hclt(pc.chain(4))
     other.weights[0].data += 1
-    replace = files.os.replace
+    replace = os.replace
     done: list[str] = []
 
     def once(source: Path, target: Path) -> None:
@@ -601,19 +675,19 @@ def test_a_kill_between_the_two_files_leaves_a_whole_model(small, tmp_path, monk
         done.append(target.name)
         replace(source, target)
 
-    monkeypatch.setattr(files.os, "replace", once)
+    monkeypatch.setattr(os, "replace", once)
     with pytest.raises(KeyboardInterrupt):
         pc.save(other, tmp_path)
     assert done == ["model.safetensors"]
     assert_same(other, pc.load(tmp_path))
+    assert not (tmp_path / "model.json").exists()  # the one of the old model would be wrong
 
 
 KILLED = """
 import os, sys, picirc as pc
-from picirc.io import files
 model = pc.load(sys.argv[1])
 model.weights[0].data += 1
-files.os.fsync = lambda _: os._exit(9)  # the file is written, but not yet in its place
+os.fsync = lambda _: os._exit(9)  # the file is written, but not yet in its place
 pc.save(model, sys.argv[1])
 """
 

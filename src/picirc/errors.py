@@ -7,6 +7,19 @@ to do about it.
 from __future__ import annotations
 
 
+def printable(text: object) -> str:
+    r"""Text that may come from a file, with control characters and the like escaped; only line breaks stay.
+
+    Example:
+        >>> print(printable("\x1b[31mred"))
+        \x1b[31mred
+    """
+    shown = str(text)
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in shown)
+
+
 class ArgumentError(ValueError):
     """An argument is not what the function can work with.
 

@@ -45,7 +45,6 @@ class HCLT(Model):
     """
 
     STORED: ClassVar[tuple[str, ...]] = ("states", "product")
-    step_size: ClassVar[float] = 0.1
     has_rule: ClassVar[bool] = False
 
     def __init__(
@@ -62,6 +61,7 @@ class HCLT(Model):
         check_structure(structure)
         self.structure = structure
         self.states = states
+        self.step_size = 0.1
         self.product = product
         self.families = as_columns(inputs, structure.n_variables)
         self.plan = plan_structure(structure, self.families, product)

@@ -38,13 +38,13 @@ class Model(nn.Module):
     # The arguments that a saved model keeps, and the values of those that were added after models had been saved.
     STORED: ClassVar[tuple[str, ...]] = ()
     FORMER: ClassVar[dict[str, Any]] = {}
-    step_size: ClassVar[float] = 5e-3
     has_rule: ClassVar[bool] = True
 
     structure: LatentTree | RegionGraph
     families: tuple[Family, ...]
     product: str
     plan: Plan
+    step_size: float = 5e-3
     fresh: bool = True
 
     @abstractmethod
@@ -65,6 +65,10 @@ class Model(nn.Module):
         if rule is not None:
             raise ArgumentError("rule", f"no rule for {type(self).__name__}, whose states are not points", rule)
         return None
+
+    def weight_decay(self, rows: int) -> float:
+        """The weight decay that suits data of so many rows."""
+        return 0.0
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Choose start values that fit the data, if the parameters are still random.

@@ -110,6 +110,7 @@ class PIC(Model):
         self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
         self.energy, self.correlated = energy, correlated
         self.dims = check_integer("dims", dims)
+        self.step_size = 7e-3 if self.dims == 1 else 3e-3
         self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
         self.learnable = check_boolean("learnable", learnable)
         self.plan = plan_structure(structure, self.families, product, correlated)
@@ -156,6 +157,10 @@ class PIC(Model):
         if rule is not None:
             return self._check_rule(rule)
         return shifted(32) if self.dims == 1 else shifted(sobol(1024, self.dims))
+
+    def weight_decay(self, rows: int) -> float:
+        """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
+        return 3000 / rows
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Let the input nets begin with the distributions of whole columns, in units that suit each column."""

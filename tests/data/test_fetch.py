@@ -13,9 +13,10 @@ import pytest
 from data_files import binary_bytes, binary_rows, idx_bytes
 
 from picirc import data
-from picirc.data import DownloadError
-from picirc.data.files import arriving, obtain
-from picirc.data.sources import FileSet, PublicFile
+from picirc.atomic import replacing
+from picirc.data import DownloadError, files
+from picirc.data.files import obtain
+from picirc.data.sources import SETS, FileSet, PublicFile
 from picirc.errors import ArgumentError
 
 CONTENT = b"0,1\n1,0\n"
@@ -80,6 +81,8 @@ def test_a_second_home_helps_out(server, tmp_path):
         ((CONTENT, 1000), "", "truncated: 8 of 1000 bytes came"),
         (CONTENT[:-1], "", f"wrong checksum: expected sha256 {CHECKSUM}"),
         ((CONTENT[:-1], -1), "", "wrong checksum"),
+        ((CONTENT[:-1], "many"), "", "wrong checksum"),
+        ((CONTENT[:-1], "9" * 5000), "", "wrong checksum"),
         (b"", "", "wrong checksum"),
         (b"<html>not here</html>", ".gz", "wrong checksum"),
         (gzip.compress(CONTENT, mtime=0)[:-3], ".gz", "corrupted"),
@@ -116,7 +119,7 @@ def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
     target.write_bytes(b"old")
 
     def interrupted() -> None:
-        with arriving(target) as temporary:
+        with replacing(target) as (temporary,):
             temporary.write_bytes(b"half")
             assert target.read_bytes() == b"old"
             raise KeyboardInterrupt
@@ -124,10 +127,43 @@ def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert everything_in(tmp_path) == ["file"]
-    with arriving(target) as temporary:
+    with replacing(target) as (temporary,):
         temporary.write_bytes(b"new")
     assert target.read_bytes() == b"new"
     assert everything_in(tmp_path) == ["file"]
+
+
+@pytest.mark.checksums
+def test_a_file_that_is_there_already_is_verified_once(tmp_path, monkeypatch):
+    (tmp_path / "set").mkdir()
+    one, two = (tmp_path / "set" / f"{name}.data" for name in ("one", "two"))
+    one.write_bytes(CONTENT)
+    two.write_bytes(CONTENT[:-1])
+    with pytest.raises(ArgumentError, match=r"two\.data: expected .*wrong checksum.*remove it"):
+        obtain(file_set(), tmp_path)
+    two.write_bytes(CONTENT)
+    read = []
+    monkeypatch.setattr(files, "verify_file", lambda path, file: read.append(path))
+    for _ in range(3):
+        assert obtain(file_set(), tmp_path) == [one, two]
+    assert read == [two]  # the other was read before
+
+
+@pytest.mark.checksums
+def test_every_set_with_a_public_home_has_a_checksum():
+    for known in SETS.values():
+        assert known.archive_sha256 if known.archive else all(file.sha256 for file in known.files)
+
+
+@pytest.mark.checksums
+def test_an_archive_with_another_checksum_is_refused(server, tmp_path):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("a", "b")
+    server.answers = {"/gzip.zip": packed.getvalue()}
+    with pytest.raises(DownloadError, match=r"gzip\.zip.*wrong checksum"):
+        data.load("emnist-letters", tmp_path, base_url=server.url)
+    assert everything_in(tmp_path) == []
 
 
 # Through the front door.

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from picirc import data
+from picirc.data import files, tables
 from picirc.errors import ArgumentError
 
 NAN = float("nan")
@@ -271,3 +272,65 @@ def test_a_file_that_is_no_parquet(tmp_path, arrow):
     for name in ("table.parquet", "nowhere.parquet"):
         with pytest.raises(ArgumentError, match=name):
             data.read(tmp_path / name)
+
+
+# Files that are larger in memory than on the disk
+
+
+def test_a_million_names_are_checked_in_no_time(tmp_path):
+    """A second look at all earlier names for each one would take an hour."""
+    path = tmp_path / "wide.csv"
+    names = [f"c{i}" for i in range(300_000)]
+    path.write_text(",".join(names) + "\n" + ",".join(["1"] * len(names)) + "\n")
+    assert tables.read_file(path).names == tuple(names)
+    path.write_text(",".join([*names, "c7"]) + "\n")
+    with pytest.raises(ArgumentError, match="row"):
+        tables.read_file(path)
+
+
+def test_a_compressed_file_expands_only_so_far(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_USUAL_TEXT", 1000)
+    path = tmp_path / "bomb.csv.gz"
+    path.write_bytes(gzip.compress(b"x,y\n" + b"1,2\n" * 100_000))
+    with pytest.raises(ArgumentError, match=r"expands to at most .*--largest.*decompress it first"):
+        tables.read_file(path)
+    assert tables.read_file(path, largest=10**6).rows == 100_000
+    path.write_bytes(gzip.compress(b"x,y\n" + b"1,2\n" * 200))  # small ones may
+    assert tables.read_file(path).rows == 200
+
+
+def test_an_archive_of_arrays_expands_only_so_far(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_USUAL_NUMBERS", 1000)
+    np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((1000, 100)))
+    with pytest.raises(ArgumentError, match="expands to at most"):
+        tables.read_file(tmp_path / "bomb.npz")
+    assert tables.read_file(tmp_path / "bomb.npz", largest=10**7).rows == 1000
+
+
+def test_a_parquet_file_expands_only_so_far(tmp_path, monkeypatch):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(tables, "_USUAL_NUMBERS", 1000)
+    parquet.write_table(arrow.table({"x": np.zeros(100_000)}), tmp_path / "bomb.parquet")
+    with pytest.raises(ArgumentError, match="expands to at most"):
+        tables.read_file(tmp_path / "bomb.parquet")
+    assert tables.read_file(tmp_path / "bomb.parquet", largest=10**7).rows == 100_000
+
+
+@pytest.mark.parametrize(
+    "shape", ["(10000000000, 1000)", f"({10**30}, 2)", "(-1, 2)", "(2, 2", "(2, 5\t, }", "(" * 500, "x", "(1e3, 2)"]
+)
+def test_an_array_that_claims_what_it_does_not_have(tmp_path, shape):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (64 - (len(header) + 11) % 64) + b"\n"
+    path = tmp_path / "claim.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64))
+    with pytest.raises(ArgumentError, match="a whole NumPy file"):
+        tables.read_file(path)
+
+
+def test_texts_that_a_spreadsheet_would_compute(tmp_path):
+    columns = {"=name": ["=1+1", "+a", "-b", "@c", "-1.5", "a=b", None], "x": [-1.0, 2, 3, 4, 5, 6, 7]}
+    plain = tables.encode_table("t.csv", columns).decode()
+    assert plain.splitlines()[1] == "=1+1,-1.0"
+    safe = tables.encode_table("t.csv", columns, safe=True).decode().splitlines()
+    assert safe == ["'=name,x", "'=1+1,-1.0", "'+a,2", "'-b,3", "'@c,4", "-1.5,5", "a=b,6", ",7"]

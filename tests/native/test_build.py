@@ -76,7 +76,7 @@ def assert_unavailable(caplog, reason: str) -> None:
 
 @needs_a_compiler
 def test_two_processes_that_compile_at_once_leave_one_library(filled):
-    (place,) = (filled / "picirc").iterdir()
+    place = cached(filled)
     assert place.name.startswith("kernels-")
     assert place.suffix == ".so"
 
@@ -84,13 +84,11 @@ def test_two_processes_that_compile_at_once_leave_one_library(filled):
 @needs_a_compiler
 def test_a_library_in_the_cache_is_not_compiled_again(filled, monkeypatch, caplog):
     monkeypatch.setenv("XDG_CACHE_HOME", str(filled))
-    monkeypatch.setattr(build.subprocess, "run", lambda *_, **__: pytest.fail("compiled again"))
-    (place,) = (filled / "picirc").iterdir()
+    monkeypatch.setattr(build, "_run", lambda _: pytest.fail("compiled again"))
+    place = cached(filled)
     before = place.stat()
-    loaded = build.library()
-    assert loaded is not None
-    assert loaded._name == str(place)
-    assert [*(filled / "picirc").iterdir()] == [place]
+    assert build.library() is not None
+    assert cached(filled) == place
     assert (place.stat().st_mtime_ns, place.stat().st_ino) == (before.st_mtime_ns, before.st_ino)
     assert warnings(caplog) == []
 
@@ -102,8 +100,7 @@ def test_the_compiler_is_called_once(script, tmp_path, caplog):
     assert build.library() is not None
     assert build.library() is not None
     assert calls.read_text(encoding="utf-8") == "call\n"
-    (place,) = (tmp_path / "cache" / "picirc").iterdir()
-    assert place.suffix == ".so"
+    assert cached(tmp_path / "cache").suffix == ".so"
     assert warnings(caplog) == []
 
 
@@ -139,7 +136,7 @@ def test_a_compiler_that_fails(script, tmp_path, caplog, body, reason):
     """It says so, it writes nothing, or it is killed."""
     script(body)
     assert_unavailable(caplog, reason)
-    assert not any((tmp_path / "cache" / "picirc").iterdir())
+    assert not any((tmp_path / "cache" / "picirc" / "kernels").iterdir())
 
 
 @needs_a_compiler
@@ -147,7 +144,7 @@ def test_a_compiler_that_takes_too_long(script, tmp_path, caplog, monkeypatch):
     script("while :; do :; done")
     monkeypatch.setattr(build, "_SECONDS", 0.1)
     assert_unavailable(caplog, "timed out")
-    assert not any((tmp_path / "cache" / "picirc").iterdir())
+    assert not any((tmp_path / "cache" / "picirc" / "kernels").iterdir())
 
 
 @needs_a_compiler
@@ -159,23 +156,115 @@ def test_a_cache_that_cannot_be_written(script, tmp_path, caplog, monkeypatch):
     assert not calls.exists()
 
 
+def cached(cache: Path) -> Path:
+    """The one library of a cache."""
+    (place,) = (cache / "picirc" / "kernels").iterdir()
+    return place
+
+
 @needs_a_compiler
-@pytest.mark.parametrize("size", [0, 1, 100, 20_000])
-def test_a_library_of_which_only_the_beginning_is_there(filled, tmp_path, caplog, monkeypatch, size):
-    """It is compiled again; to load it could kill the process."""
-    cut(filled, tmp_path, size)
+@pytest.mark.parametrize("damage", ["cut", "zeros", "flipped", "empty", "other"])
+def test_a_damaged_library_is_compiled_again(filled, tmp_path, caplog, monkeypatch, damage):
+    """To load it could kill the process, and to keep it would do so every time."""
+    whole = cached(filled).read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 3] ^= 16
+    damaged = {
+        "cut": whole[:20_000],
+        "zeros": bytes(len(whole)),
+        "flipped": bytes(flipped),
+        "empty": b"",
+        "other": b"a text",
+    }
+    folder = tmp_path / "picirc" / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / cached(filled).name).write_bytes(damaged[damage])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert build.library() is not None
-    (place,) = (tmp_path / "picirc").iterdir()
-    assert place.stat().st_size > 20_000
+    assert cached(tmp_path).read_bytes() == whole
     assert warnings(caplog) == []
 
 
-def cut(source: Path, target: Path, size: int) -> None:
-    """Put the first bytes of a cached library into another cache."""
-    (place,) = (source / "picirc").iterdir()
-    (target / "picirc").mkdir()
-    (target / "picirc" / place.name).write_bytes(place.read_bytes()[:size])
+@needs_a_compiler
+def test_the_folder_belongs_to_the_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mask = os.umask(0)
+    try:
+        assert build.library() is not None
+    finally:
+        os.umask(mask)
+    assert cached(tmp_path).parent.stat().st_mode & 0o777 == 0o700
+    assert cached(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("how", ["writable", "link", "other owner"])
+def test_a_folder_of_others_is_not_used(filled, tmp_path, caplog, monkeypatch, how):
+    """Neither loaded from nor written to: whoever can write there could run code here."""
+    folder = tmp_path / "picirc" / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    if how == "writable":
+        folder.chmod(0o777)
+    elif how == "link":
+        folder.rmdir()
+        folder.symlink_to(filled / "picirc" / "kernels")
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    else:
+        os.chown(folder, 12345, 12345)
+    before = sorted(folder.iterdir())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(build, "_open", lambda *_: pytest.fail("opened"))
+    assert_unavailable(caplog, "nobody else can write to")
+    assert sorted(folder.iterdir()) == before
+
+
+@needs_a_compiler
+def test_a_library_that_another_user_planted_is_not_loaded(filled, tmp_path, monkeypatch):
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    folder = tmp_path / "picirc" / "kernels"
+    folder.mkdir(parents=True, mode=0o700)
+    planted = folder / cached(filled).name
+    planted.write_bytes(cached(filled).read_bytes())
+    os.chown(planted, 12345, 12345)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.library() is not None
+    assert cached(tmp_path).stat().st_uid == 0  # compiled again
+
+
+@needs_a_compiler
+def test_another_processor_gets_another_library(filled, monkeypatch, tmp_path):
+    """In a cache that machines share, code for one of them can be an illegal instruction for the other."""
+    own = build._key("source", ["cc"])
+    flags = build._processor()
+    assert any(line.lower().startswith(("flags", "features")) for line in flags)
+    monkeypatch.setattr(build, "_processor", lambda: [line.replace("avx2", "") + " other" for line in flags])
+    assert build._key("source", ["cc"]) != own
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("compiler", ['cc "', "'", "cc \\"])
+def test_a_malformed_name_of_a_compiler(monkeypatch, caplog, compiler):
+    monkeypatch.setenv("CC", compiler)
+    assert_unavailable(caplog, "No ")
+
+
+@needs_a_compiler
+def test_a_library_without_the_functions(script, tmp_path, caplog):
+    (tmp_path / "empty.c").write_text("int nothing;")
+    find = 'while [ "$1" != "-o" ]; do shift; done'
+    script(f'{find}; exec "{shutil.which(COMPILER)}" -shared -fPIC "{tmp_path}/empty.c" -o "$2"')
+    assert_unavailable(caplog, "picirc_")
+
+
+@needs_a_compiler
+def test_what_a_slow_compiler_has_started_ends_with_it(script, tmp_path, caplog, monkeypatch):
+    script(f"sh -c 'echo $$ > \"{tmp_path}/child\"; while :; do :; done' & while :; do :; done")
+    monkeypatch.setattr(build, "_SECONDS", 1)
+    assert_unavailable(caplog, "timed out")
+    status = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from xml.etree import ElementTree
 
@@ -12,7 +13,6 @@ import pytest
 import torch
 
 import picirc as pc
-from picirc.io import files
 from picirc.report import SECTIONS, write_report
 from picirc.tables import TableModel, fit_table
 
@@ -166,7 +166,7 @@ def test_a_page_that_was_there_stays_when_writing_fails(mixed, tmp_path, monkeyp
     def full(*_: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="full"):
         write_report(model, table, path)
     assert path.read_text() == "before"

@@ -19,10 +19,12 @@ from cyclopts.config import Toml
 
 from picirc import __version__
 from picirc.cli import commands
+from picirc.errors import printable
+from picirc.interrupts import EXIT_CODE
 
 __all__ = ["main"]
 
-_MISTAKE, _INTERRUPTED, _UNREAD = 2, 130, 141
+_MISTAKE, _UNREAD = 2, 141
 
 app = App(
     name="picirc",
@@ -79,20 +81,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left
         return _UNREAD
-    except (CycloptsError, ValueError, OSError) as error:
+    except (CycloptsError, ValueError, OSError, MemoryError) as error:
         if "--debug" in tokens:
             traceback.print_exc()
         print(f"picirc: error: {_one_line(error)}", file=sys.stderr)
         return _MISTAKE
     except KeyboardInterrupt:
         print("picirc: interrupted", file=sys.stderr)
-        return _INTERRUPTED
+        return EXIT_CODE
 
 
 def _one_line(error: Exception) -> str:
     """The message of an error on one line, with control characters from files escaped."""
-    words = " ".join(str(error).split()) or type(error).__name__
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
+    return printable(" ".join(str(error).split()) or type(error).__name__)
 
 
 def _tolerate(stream: object) -> None:

@@ -105,6 +105,7 @@ def sample(
     out: Out,
     count: Annotated[int, Parameter(name=("--count", "-n"))] = 64,
     seed: Seed = 0,
+    spreadsheet_safe: bool = False,
     query: QueryOptions = _QUERY,
 ) -> None:
     """Draw rows from a model.
@@ -115,11 +116,13 @@ def sample(
             a csv or an npy file.
         count: The number of rows.
         seed: Determines the rows.
+        spreadsheet_safe: Write texts that a spreadsheet program would take for formulas, which begin with =, +, - or @,
+            with an apostrophe in front.
         query: The quadrature.
     """
     from picirc.cli.queries import write_samples
 
-    write_samples(model, out, count, seed, query)
+    write_samples(model, out, count, seed, query, spreadsheet_safe)
 
 
 def impute(

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from picirc import data
+from picirc.checks import check_integer
 from picirc.cli.options import ColumnOptions, DataOptions, TableOptions
 from picirc.data.dataset import Dataset, Provenance, hold_out
 from picirc.data.frames import Frame, few, numbered
@@ -74,7 +75,8 @@ def check_place(out: Path, overwrite: bool) -> None:
 def read_table(path: Path, options: TableOptions) -> Frame:
     """Read the table of a command."""
     missing = MISSING if options.missing is None else options.missing
-    return read_file(path, delimiter=delimiter_of(options), missing=missing)
+    largest = None if options.largest is None else 2**20 * check_integer("--largest", options.largest)
+    return read_file(path, delimiter=delimiter_of(options), missing=missing, largest=largest)
 
 
 def delimiter_of(options: TableOptions) -> str | None:

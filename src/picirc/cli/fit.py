@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from picirc import __version__
+from picirc.atomic import replace_files
 from picirc.checks import check_integer
 from picirc.cli.files import describe_data, read_data
 from picirc.cli.options import (
@@ -40,8 +41,8 @@ from picirc.data.frames import Frame, Table, numbered, read_frame
 from picirc.errors import ArgumentError
 from picirc.hclt import HCLT
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
+from picirc.interrupts import EXIT_CODE, Interrupts
 from picirc.io import save
-from picirc.io.files import replace_files
 from picirc.learning import Cosine, History, fit, fit_em, json_lines, tensorboard
 from picirc.learning.checkpoint import load_checkpoint
 from picirc.learning.history import Callback
@@ -64,7 +65,7 @@ from picirc.tables.fitting import fit_table
 from picirc.tables.inference import infer_columns
 from picirc.tables.schema import Schema
 
-_DONE, _INTERRUPTED = 0, 130
+_DONE = 0
 _NEVER = 10**9  # steps, more than any training has
 _POINTS = 32  # as in ``pc.fit``
 _MODEL, _METRICS, _SUMMARY, _CHECKPOINT = "model", "metrics.jsonl", "summary.json", "checkpoint.safetensors"
@@ -135,18 +136,23 @@ def train_table(
     if training.patience == 0:
         settings["patience"] = _NEVER
     chosen = choose(frame.rows, len(frame.names), **settings, **size)
-    with Progress(chosen.members * chosen.steps) as progress:
-        found = fit_table(
-            frame, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=[progress], **size
-        )
     command = command_line("fit", data, reading, columns, model, training, output, arguments=[str(path)])
-    found.summary |= {"maker": MAKER, "command": command, "versions": _versions()}
-    found.save(output.out)
-    stopped, density = found.summary["training"]["stopped"], found.summary["log_density"]
+    with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
+        with Progress(chosen.members * chosen.steps) as progress:
+            found = fit_table(
+                frame, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=[progress],
+                **size,
+            )  # fmt: skip
+        found.summary |= {"maker": MAKER, "command": command, "versions": _versions()}
+        found.save(output.out)
+    stopped = found.summary["training"]["stopped"]
+    if stopped != "interrupted":
+        interrupts.check()
+    density = found.summary["log_density"]
     named = {"training": density["train"], "held out": density["valid"]}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
     print(f"mean log density: {shown} ({stopped}); saved {output.out}")
-    return _INTERRUPTED if stopped == "interrupted" else _DONE
+    return EXIT_CODE if stopped == "interrupted" else _DONE
 
 
 def _refuse_others(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> None:
@@ -177,26 +183,30 @@ def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, out
     points = model.points or _POINTS
     query = QueryOptions(rule=model.rule, points=(2 if model.rule == "shifted" else 1) * points)
     start = make_model(found, model, training.seed)
-    with ExitStack() as stack:
-        callbacks = _callbacks(output, training, stack) if processes.first else []
-        trained, history = _run(start, found, model, training, output, callbacks)
-    if processes.count > 1:
-        torch.distributed.destroy_process_group()
-    if not processes.first:
-        return _DONE
-    options = given(data) | given(model) | given(training) | given(output)
-    summary = {
-        "maker": MAKER,
-        "parameters": sum(p.numel() for p in trained.parameters()),
-        "stopped": history.stopped,
-        "best": history.best if history.records else None,
-        "versions": _versions(),
-        "command": command_line("fit", data, model, training, output),
-        "seed": training.seed,
-        "configuration": {name: str(value) if isinstance(value, Path) else value for name, value in options.items()},
-        "data": describe_data(found),
-        "query": asdict(query) if trained.has_rule else None,
-    }
+    with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
+        with ExitStack() as stack:
+            callbacks = _callbacks(output, training, stack) if processes.first else []
+            trained, history = _run(start, found, model, training, output, callbacks)
+        if processes.count > 1:
+            torch.distributed.destroy_process_group()
+        if not processes.first:
+            return _DONE
+        options = given(data) | given(model) | given(training) | given(output)
+        summary = {
+            "maker": MAKER,
+            "parameters": sum(p.numel() for p in trained.parameters()),
+            "stopped": history.stopped,
+            "best": history.best if history.records else None,
+            "versions": _versions(),
+            "command": command_line("fit", data, model, training, output),
+            "seed": training.seed,
+            "configuration": {n: str(value) if isinstance(value, Path) else value for n, value in options.items()},
+            "data": describe_data(found),
+            "query": asdict(query) if trained.has_rule else None,
+        }
+        save(trained, output.out / _MODEL, summary)
+    if history.stopped != "interrupted":
+        interrupts.check()
     return _finish(trained, found, query, summary, output.out, started)
 
 
@@ -284,16 +294,15 @@ def _schedule(training: TrainingOptions) -> Cosine | None:
     """The step sizes; None for the default, of which single values can be replaced."""
     asked: dict[str, Any] = {"high": training.lr, "low": training.lr_min, "period": training.restart}
     asked = {name: value for name, value in asked.items() if value is not None}
-    usual = Cosine(0.5, 0.005, None) if training.em else Cosine(5e-3, 5e-5, None, min(100, _steps(training) // 20))
+    usual = Cosine(0.5, 0.005, None) if training.em else Cosine(7e-3, 7e-5, None, 50)
     return replace(usual, **asked) if asked else None
 
 
 def _finish(
     model: Model, data: Dataset, query: QueryOptions, summary: dict[str, Any], out: Path, started: float
 ) -> int:
-    """Save the model, and evaluate it on the test data unless the training was interrupted."""
+    """Evaluate the model on the test data, unless the training was interrupted, and save it with the result."""
     interrupted = summary["stopped"] == "interrupted"
-    save(model, out / _MODEL, summary)
     if not interrupted:
         summary["test"] = scores(make_circuit(model, QueryOptions(), query), data.test)
     summary["seconds"] = time.perf_counter() - started
@@ -301,7 +310,7 @@ def _finish(
     replace_files({out / _SUMMARY: (json.dumps(summary, indent=1) + "\n").encode()})
     if interrupted:
         print(f"interrupted; the best model so far is in {out / _MODEL}, and --resume continues")
-        return _INTERRUPTED
+        return EXIT_CODE
     print(f"test: {summary['test']['bits']:.4f} bits per dimension ({summary['stopped']}); saved {out / _MODEL}")
     return _DONE
 

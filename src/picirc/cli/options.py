@@ -43,15 +43,21 @@ class DataOptions:
 @Parameter(name="*", group=_TABLE)
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
-    """How a table is read.
+    """How a table is read and written.
 
     Attributes:
         delimiter: What separates the cells of a csv file: one character, or tab; by default a comma.
         missing: What stands for a missing value besides an empty cell; by default NA, N/A, NaN, NULL, None and ?.
+        largest: The megabytes to which a compressed or binary table may expand; by default 20 times its size, and at
+            least 16 for text and 1024 for numbers.
+        spreadsheet_safe: Write texts that a spreadsheet program would take for formulas, which begin with =, +, - or @,
+            with an apostrophe in front.
     """
 
     delimiter: str | None = None
     missing: tuple[str, ...] | None = None
+    largest: int | None = None
+    spreadsheet_safe: bool = False
 
 
 @Parameter(name="*", group=_COLUMNS)

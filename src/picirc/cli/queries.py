@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from picirc.atomic import replace_files
 from picirc.checks import check_integer
 from picirc.cli.files import (
     WRITABLE,
@@ -29,11 +30,11 @@ from picirc.cli.options import DataOptions, QueryOptions, TableOptions
 from picirc.compile.integrate import compiled_of
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.tables import cell_text, encode_table, typed_cells
-from picirc.errors import ArgumentError
+from picirc.errors import ArgumentError, printable
 from picirc.inputs import Family
 from picirc.inputs.finite import FiniteFamily
 from picirc.io import describe, load
-from picirc.io.files import replace_files
+from picirc.io.describe import take
 from picirc.learning import bits_per_dimension, mean_log_prob
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
@@ -66,14 +67,20 @@ _RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
     "gauss-legendre": gauss_legendre,
     "clenshaw-curtis": clenshaw_curtis,
 }
+_MOST_POINTS = 2**16  # that a file may ask for
 _LISTED = 10  # anomalies that are printed
 _ROWS = 1024  # drawn at a time
 _FRAME_GREY = 64
 
 
+def say(text: Any) -> None:
+    """Print a result; names from files cannot control the terminal."""
+    print(printable(text))
+
+
 def tell(text: Any) -> None:
     """Print something that is not a result."""
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)
 
 
 # Models
@@ -102,8 +109,41 @@ class Saved:
     def query(self) -> QueryOptions:
         """How a PIC was validated, or else how one with the usual training would have been."""
         if self.of_table:
-            return QueryOptions(rule="shifted", points=2 * self.description["table"]["points"])
-        return QueryOptions(**(self.notes.get("query") or {"rule": "shifted", "points": 64}))
+            return QueryOptions(rule="shifted", points=2 * take(take(self.description, "table", dict), "points", int))
+        if not self.notes.get("query"):
+            return QueryOptions(rule="shifted", points=64)
+        noted = take(self.notes, "query", dict)
+        points = check_integer("points", noted.get("points"), most=_MOST_POINTS)
+        if noted.get("rule") not in list(_RULES):
+            raise ArgumentError("rule", " or ".join(_RULES), repr(noted.get("rule"))[:80])
+        return QueryOptions(rule=noted["rule"], points=points)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What ``describe_data`` noted about the data; empty if nothing is known."""
+        if not self.notes.get("data"):
+            return {}
+        noted, count = take(self.notes, "data", dict), len(self.model.families)
+        columns, levels, shape = (noted.get(name) for name in ("columns", "levels", "image_shape"))
+        if not _are_strings(columns) or len(set(columns)) != count:
+            raise ArgumentError("columns", f"{count} names", repr(columns)[:80])
+        if not isinstance(levels, dict) or not all(map(_are_strings, levels.values())):
+            raise ArgumentError("levels", "names for each column of categories", repr(levels)[:80])
+        for column, family in zip(columns, self.model.families, strict=True):
+            if column in levels and getattr(family, "values", 0) != len(levels[column]):
+                raise ArgumentError("levels", f"as many names as {family!r} has values", repr(levels[column])[:80])
+        if shape is not None and not _is_shape(shape, count):
+            raise ArgumentError("image_shape", f"two sizes with {count} pixels", repr(shape)[:80])
+        return noted
+
+
+def _are_strings(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_shape(value: object, pixels: int) -> bool:
+    sizes = value if isinstance(value, list) else []
+    return len(sizes) == 2 and all(type(size) is int and size > 0 for size in sizes) and math.prod(sizes) == pixels
 
 
 def find_model(path: Path) -> Path:
@@ -116,8 +156,9 @@ def open_model(path: Path) -> Saved:
     """Load a model for a command."""
     path = find_model(path)
     description = describe(path)
-    summary = description.get("summary") or {}
-    return Saved(load(path), description, summary if summary.get("maker") == MAKER else {})
+    summary = description.get("summary")
+    notes = summary if isinstance(summary, dict) and summary.get("maker") == MAKER else {}
+    return Saved(load(path), description, notes)
 
 
 def make_rule(name: str, points: int) -> Rule | RandomRule:
@@ -199,12 +240,12 @@ def score_rows(first: Path, second: Path | None, options: TableOptions, out: Pat
     model, frame = _open_both(first, second, options)
     found = model.log_density(_known(model, frame))
     columns: dict[str, Any] = {"row": np.arange(1, len(found) + 1), "log_density": found}
-    print(f"mean log density {found.mean():.4f} of {len(found):,} rows")
+    say(f"mean log density {found.mean():.4f} of {len(found):,} rows")
     if share is not None:
         columns["anomaly"] = _mark(found, share)
     if out is not None:
-        replace_files({out: encode_table(out.name, columns, delimiter_of(options))})
-        print(f"saved {out}")
+        replace_files({out: encode_table(out.name, columns, delimiter_of(options), options.spreadsheet_safe)})
+        say(f"saved {out}")
 
 
 def _mark(log_density: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.int64]:
@@ -213,7 +254,7 @@ def _mark(log_density: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.
     marks = log_density <= threshold
     worst = np.flatnonzero(marks)[np.argsort(log_density[marks], kind="stable")]
     listed = ", ".join(str(row + 1) for row in worst[:_LISTED].tolist()) + (", …" if len(worst) > _LISTED else "")
-    print(f"{len(worst):,} anomalies, with a log density of at most {threshold:.4f}: row {listed}")
+    say(f"{len(worst):,} anomalies, with a log density of at most {threshold:.4f}: row {listed}")
     return marks.astype(np.int64)
 
 
@@ -237,11 +278,11 @@ def write_filled(
         filled = model.impute(_known(model, frame), how, seed + copy)
         if frame.written is not None:
             filled = _as_written(frame, filled, gaps, target)
-        replace_files({target: encode_table(target.name, filled, delimiter_of(options))})
-        print(f"saved {target}")
+        replace_files({target: encode_table(target.name, filled, delimiter_of(options), options.spreadsheet_safe)})
+        say(f"saved {target}")
     count = sum(int(gap.sum()) for gap in gaps.values())
     rows = int(np.any(list(gaps.values()), axis=0).sum())
-    print(f"filled {count:,} cells in {rows:,} of {frame.rows:,} rows")
+    say(f"filled {count:,} cells in {rows:,} of {frame.rows:,} rows")
 
 
 def _numbered(out: Path, copy: int) -> Path:
@@ -283,15 +324,15 @@ def write_classes(first: Path, second: Path | None, options: TableOptions, out: 
     chosen = [labels[place] for place in probabilities.argmax(1).tolist()]
     columns: dict[str, Any] = {column: chosen}
     columns |= {f"p({cell_text(label)})": probabilities[:, place] for place, label in enumerate(labels)}
-    replace_files({out: encode_table(out.name, columns, delimiter_of(options))})
-    print(f"classified {len(chosen):,} rows; saved {out}")
+    replace_files({out: encode_table(out.name, columns, delimiter_of(options), options.spreadsheet_safe)})
+    say(f"classified {len(chosen):,} rows; saved {out}")
     if column not in frame.names:
         return
     truth = frame.cells(column, model.schema[column].dtype).objects()
     pairs = [(said, true) for said, true in zip(chosen, truth, strict=True) if true is not None]
     if pairs:
         right = sum(said == true for said, true in pairs)
-        print(f"{right:,} of the {len(pairs):,} rows with a known {column} are right ({right / len(pairs):.1%})")
+        say(f"{right:,} of the {len(pairs):,} rows with a known {column} are right ({right / len(pairs):.1%})")
 
 
 # report
@@ -302,13 +343,13 @@ def write_page(first: Path, table: Path, options: TableOptions, out: Path, seed:
     check_output(out, first, table, endings=(".html", ".htm"))
     model, frame = _open_both(first, table, options)
     write_report(model, _known(model, frame), out, seed=seed)
-    print(f"saved {out}")
+    say(f"saved {out}")
 
 
 # sample
 
 
-def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOptions) -> None:
+def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOptions, safe: bool) -> None:
     """Draw rows and write them."""
     check_integer("--count", count)
     suffix = out.suffix.lower()
@@ -318,14 +359,15 @@ def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOpti
         if query != QueryOptions():
             raise ArgumentError("--points, --rule", "neither for the model of a table", "one of them")
         check_output(out, path)
-        replace_files({out: encode_table(out.name, _open_table_model(path).sample(count, seed=seed))})
+        drawn = _open_table_model(path).sample(count, seed=seed)
+        replace_files({out: encode_table(out.name, drawn, safe=safe)})
         return
     check_output(out, path, endings=tuple(_ENCODERS))
-    about = saved.notes.get("data") or {}
+    about = saved.data
     if suffix == ".png" and not about.get("image_shape"):
         raise ArgumentError("--out", "a .csv or .npy file for rows that are not images", str(out))
     rows = _draw(make_circuit(saved.model, query, saved.query), count, seed)
-    replace_files({out: _ENCODERS[suffix](rows, saved.model.families, about)})
+    replace_files({out: _ENCODERS[suffix](rows, saved.model.families, about, safe)})
 
 
 @torch.no_grad()
@@ -335,7 +377,7 @@ def _draw(circuit: QPC, count: int, seed: int) -> Array:
     return np.concatenate([circuit.sample(size, generator=generator).numpy() for size in sizes])
 
 
-def _png(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> bytes:
+def _png(rows: Array, families: Sequence[Family], about: Mapping[str, Any], _: bool) -> bytes:
     """Images side by side, from black for the smallest value to white for the largest."""
     height, width = about["image_shape"]
     finite = [family.values - 1 if isinstance(family, FiniteFamily) else None for family in families]
@@ -351,7 +393,7 @@ def _png(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> b
     return encode_png(grid.reshape(down * (height + 2), across * (width + 2)))
 
 
-def _csv(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> bytes:
+def _csv(rows: Array, families: Sequence[Family], about: Mapping[str, Any], safe: bool) -> bytes:
     names = about.get("columns") or numbered(len(families))
     levels = about.get("levels") or {}
     columns: dict[str, list[Any]] = {}
@@ -359,10 +401,10 @@ def _csv(rows: Array, families: Sequence[Family], about: Mapping[str, Any]) -> b
         columns[name] = [int(cell) for cell in cells] if family.discrete else cells
         if name in levels:
             columns[name] = [levels[name][code] for code in columns[name]]
-    return encode_table("samples.csv", columns)
+    return encode_table("samples.csv", columns, safe=safe)
 
 
-def _npy(rows: Array, families: Sequence[Family], _: Mapping[str, Any]) -> bytes:
+def _npy(rows: Array, families: Sequence[Family], about: Mapping[str, Any], _: bool) -> bytes:
     if all(family.discrete for family in families):
         rows = rows.astype(np.uint8 if rows.min() >= 0 and rows.max() < 256 else np.int64)
     content = io.BytesIO()
@@ -382,11 +424,11 @@ def print_scores(path: Path, data: DataOptions, query: QueryOptions) -> None:
     if saved.of_table:
         raise ArgumentError("model", "a model of data", f"{path}, the model of a table", "use picirc score")
     circuit = make_circuit(saved.model, query, saved.query)
-    found = read_data(data, saved.notes.get("data"))
-    print(f"{'part':<8}{'rows':>8}{'log-likelihood':>18}{'bits per dimension':>22}")
+    found = read_data(data, saved.data or None)
+    say(f"{'part':<8}{'rows':>8}{'log-likelihood':>18}{'bits per dimension':>22}")
     for name, part in (("train", found.train), ("valid", found.valid), ("test", found.test)):
         score = scores(circuit, part)
-        print(f"{name:<8}{score['rows']:>8}{score['log_likelihood']:>18.4f}{score['bits']:>22.4f}")
+        say(f"{name:<8}{score['rows']:>8}{score['log_likelihood']:>18.4f}{score['bits']:>22.4f}")
 
 
 def scores(circuit: QPC, rows: Any) -> dict[str, float]:
@@ -404,11 +446,11 @@ def print_sizes(path: Path, points: int | None, batch: int) -> None:
     if points is not None:
         check_integer("--points", points)
     saved = open_model(path)
-    states = saved.model.states_of(points or saved.query.points or 0)
     if saved.of_table:
-        print(TableModel.load(find_model(path)).schema)
+        say(TableModel.load(find_model(path)).schema)
+    states = saved.model.states_of(points or saved.query.points or 0)
     for name, text in (*_model_lines(saved), *_memory_lines(saved.model, states, batch)):
-        print(f"{name:<14}{text}")
+        say(f"{name:<14}{text}")
 
 
 def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
@@ -424,10 +466,11 @@ def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
     yield "settings", ", ".join(f"{name} {value}" for name, value in description["settings"].items())
     yield "parameters", f"{numbers:,} {description['dtype']}, {_bytes(numbers * size)}"
     for name in ("command", "stopped"):
-        if name in saved.notes:
-            yield name, saved.notes[name]
-    if "test" in saved.notes:
-        yield "test", f"{saved.notes['test']['bits']:.4f} bits per dimension"
+        if isinstance(saved.notes.get(name), str):
+            yield name, saved.notes[name].replace("\n", " ")
+    test = saved.notes.get("test")
+    if isinstance(test, dict) and isinstance(test.get("bits"), float):
+        yield "test", f"{test['bits']:.4f} bits per dimension"
 
 
 def _structure(structure: LatentTree | RegionGraph) -> str:

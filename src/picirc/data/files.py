@@ -1,7 +1,6 @@
 """The files of data sets: where they are on this machine, how they are read, and how they are downloaded.
 
-A file may be compressed with gzip or not. A download arrives under a temporary name next to its destination, is
-verified, and only then takes its name.
+A file may be compressed with gzip or not. A download is written under a temporary name, verified, and then renamed.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import http.client
 import io
 import math
 import os
-import secrets
 import shutil
 import ssl
 import struct
@@ -22,13 +20,14 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
+from picirc.atomic import replacing
 from picirc.data.sources import FileSet, PublicFile
 from picirc.errors import ArgumentError
 from picirc.folders import cache_folder
@@ -44,6 +43,10 @@ UNSIGNED_BYTES = 8
 # A deflate stream expands to at most 1032 times its size; a header that claims more is wrong, and must not decide
 # how much memory is allocated.
 LARGEST_RATIO = 1100
+
+
+# Cells of text take about thirty times as many bytes in memory as in the file.
+_EXPANSION, _USUAL_TEXT = 20, 2**24
 
 
 @contextmanager
@@ -70,10 +73,35 @@ def open_unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
         ) from error
 
 
-def read_text(path: Path) -> str:
-    """Return the decompressed content of a file in UTF-8, without a byte-order mark."""
+def check_expansion(path: Path, expanded: int, usual: int, largest: int | None = None) -> None:
+    """Raise if a file would take far more memory than its size suggests.
+
+    Args:
+        path: The file.
+        expanded: The bytes that it expands to.
+        usual: The bytes to which any file may expand.
+        largest: The limit; None for 20 times the size of the file, and at least ``usual``.
+    """
+    allowed = max(usual, _EXPANSION * path.stat().st_size) if largest is None else largest
+    if expanded > allowed:
+        remedy = "raise the limit (--largest, largest=), or decompress it first, if it is meant to be so large"
+        raise ArgumentError(str(path), f"a file that expands to at most {allowed:,} bytes", "more", remedy)
+
+
+def read_text(path: Path, largest: int | None = None) -> str:
+    """Return the decompressed content of a file in UTF-8, without a byte-order mark.
+
+    Args:
+        path: The file.
+        largest: The bytes to which a compressed file may expand; see ``check_expansion``.
+    """
     with open_unpacked(path) as file:
-        content = file.read()
+        if isinstance(file, gzip.GzipFile):
+            allowed = max(_USUAL_TEXT, _EXPANSION * path.stat().st_size) if largest is None else largest
+            content = file.read(allowed + 1)
+            check_expansion(path, len(content), _USUAL_TEXT, largest)
+        else:
+            content = file.read()
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -158,10 +186,11 @@ def fetch(urls: Sequence[str], target: Path, verify: Callable[[Path], None]) -> 
     Raises:
         DownloadError: No address delivered the file; nothing is left behind.
     """
+    target.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
     for url in urls:
         try:
-            with arriving(target) as temporary:
+            with replacing(target) as (temporary,):
                 transfer(url, temporary)
                 verify(temporary)
             return
@@ -171,24 +200,12 @@ def fetch(urls: Sequence[str], target: Path, verify: Callable[[Path], None]) -> 
     raise DownloadError(f"could not fetch {target.name} ({'; '.join(reasons)}); {advice}.")
 
 
-@contextmanager
-def arriving(target: Path) -> Iterator[Path]:
-    """Yield a temporary path that becomes ``target`` if all goes well, and else is removed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        yield temporary
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def transfer(url: str, path: Path) -> None:
     """Write what an address delivers into a file, and make sure that all of it came."""
     request = urllib.request.Request(url, headers={"User-Agent": "picirc"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response, path.open("wb") as file:
-            promised = response.headers.get("Content-Length")
+            promised = _length(response.headers.get("Content-Length"))
             shutil.copyfileobj(response, file, CHUNK)
             came = file.tell()
     except urllib.error.HTTPError as error:
@@ -198,8 +215,13 @@ def transfer(url: str, path: Path) -> None:
         raise DownloadError(f"no connection ({error.reason})") from error
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
         raise DownloadError(f"the connection broke ({error!r})") from error
-    if promised is not None and came != int(promised):
+    if promised is not None and came != promised:
         raise DownloadError(f"truncated: {came} of {promised} bytes came")
+
+
+def _length(header: str | None) -> int | None:
+    """What a server promises to send; None if it does not say, or says something other than a number."""
+    return int(header) if header is not None and header.isascii() and header.isdigit() and len(header) < 20 else None
 
 
 def verify_file(path: Path, file: PublicFile) -> None:
@@ -213,16 +235,34 @@ def verify_file(path: Path, file: PublicFile) -> None:
         raise DownloadError(f"corrupted: {error}") from error
 
 
-def verify_zip(path: Path) -> None:
-    """Raise unless a file ends as a zip file does: its directory stands at the end."""
+def verify_present(path: Path, file: PublicFile) -> None:
+    """Raise unless a file that was not downloaded just now is the known one; each is read once in a process."""
+    try:
+        found = path.stat()
+        _verify_once(path, file, found.st_size, found.st_mtime_ns)
+    except DownloadError as error:
+        remedy = "remove it, and it is downloaded again"
+        raise ArgumentError(str(path), "the file of the data set", f"another ({error})", remedy) from error
+
+
+@lru_cache(maxsize=1024)
+def _verify_once(path: Path, file: PublicFile, size: int, changed: int) -> None:
+    verify_file(path, file)
+
+
+def verify_zip(path: Path, checksum: str = "") -> None:
+    """Raise unless a file has the known checksum or, where none is known, the directory of a zip file at its end."""
     if not zipfile.is_zipfile(path):
         raise DownloadError("corrupted: not a zip file, or a truncated one")
+    if checksum and (found := sha256(path)) != checksum:
+        raise DownloadError(f"wrong checksum: expected sha256 {checksum}, got {found}")
 
 
 def unpack(archive: Path, file: PublicFile, packing: str, target: Path) -> None:
     """Extract one file from a zip file, from whichever folder in it, and verify it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with zipfile.ZipFile(archive) as members, arriving(target) as temporary:
+        with zipfile.ZipFile(archive) as members, replacing(target) as (temporary,):
             name = f"{file.name}{packing}"
             member = next((member for member in members.namelist() if member.split("/")[-1] == name), None)
             if member is None:
@@ -274,6 +314,8 @@ def obtain(
     """
     roots = data_folders(data_dir)
     if (paths := find(files, roots)) is not None:
+        for path, file in zip(paths, files.files, strict=True):
+            verify_present(path, file)
         return paths
     target = roots[-1] / files.folders[0]
     homes = files.homes if base_url is None else (_checked_url(base_url),)
@@ -282,7 +324,11 @@ def obtain(
         if archive is None:
             _allow(files, roots, homes, download)
             archive = target / files.archive
-            fetch([f"{home}/{files.archive}" for home in homes], archive, verify_zip)
+            fetch(
+                [f"{home}/{files.archive}" for home in homes],
+                archive,
+                partial(verify_zip, checksum=files.archive_sha256),
+            )
         for file in _missing(files, target):
             unpack(archive, file, files.packing, target / f"{file.name}{files.packing}")
     else:

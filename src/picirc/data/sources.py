@@ -38,6 +38,7 @@ class FileSet:
         homes: Public folders, as URLs, that hold the files; tried in turn.
         packing: What the public homes add to the names of the files.
         archive: The zip file at the public home that holds the files, if they are not there one by one.
+        archive_sha256: The checksum of that file, empty if not known.
     """
 
     kind: Kind
@@ -47,6 +48,7 @@ class FileSet:
     homes: tuple[str, ...] = ()
     packing: str = ""
     archive: str = ""
+    archive_sha256: str = ""
 
 
 # The order that the reader of images takes.
@@ -71,8 +73,10 @@ FASHION_MNIST_SHA256 = (
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
 
-# Training and test images of every split. No checksum of these files is at hand, so what is downloaded is verified
-# by its structure: the checksums that the zip file itself carries, and the sizes in the idx headers.
+# The checksum of the zip file with all splits, as TensorFlow Datasets publishes it. Its members are verified by the
+# checksums that the zip file carries, and by the sizes in the idx headers.
+EMNIST_SHA256 = "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e"
+# Training and test images of every split.
 EMNIST_ROWS = {
     "balanced": (112_800, 18_800),
     "byclass": (697_932, 116_323),
@@ -152,6 +156,7 @@ def _emnist_set(split: str, rows: tuple[int, int]) -> FileSet:
         homes=("https://biometrics.nist.gov/cs_links/EMNIST",),
         packing=".gz",
         archive="gzip.zip",
+        archive_sha256=EMNIST_SHA256,
     )
 
 

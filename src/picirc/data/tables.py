@@ -11,7 +11,9 @@ import gzip
 import io
 import math
 import re
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -22,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from picirc.data.files import read_text
+from picirc.data.files import check_expansion, read_text
 from picirc.data.frames import Array, Cells, Frame, Table, codes_of, few, numbered, read_frame
 from picirc.errors import ArgumentError
 from picirc.structure.information import as_matrix
@@ -34,19 +36,34 @@ Categorical = Collection[str] | Mapping[str, Sequence[str]]
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".npy", ".npz")
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a cell begins with that a spreadsheet program computes
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _PADDED = re.compile(r"[+-]?0[0-9]+")  # leading zeros would be lost in a number
 _BOOLEANS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
+# What NumPy raises for a file that is damaged or not its own; the header is a Python expression.
+_NOT_NUMPY = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, SyntaxError, OverflowError, MemoryError, RecursionError),
+    *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, NotImplementedError, AttributeError),
+)
+_USUAL_NUMBERS = 2**30  # bytes to which any binary file may expand
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 
 
-def read_file(path: FilePath, *, delimiter: str | None = None, missing: Collection[str] = MISSING) -> Frame:
+def read_file(
+    path: FilePath,
+    *,
+    delimiter: str | None = None,
+    missing: Collection[str] = MISSING,
+    largest: int | None = None,
+) -> Frame:
     """Read a table from a file; the ending tells the format: .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
 
     Args:
         path: The file.
         delimiter: What separates the cells of a CSV file; by default a comma, a tab in a ``.tsv`` file.
         missing: What stands for a missing value in a CSV file besides the empty cell.
+        largest: The bytes to which a compressed or binary file may expand; by default 20 times its size, and at least
+            16 MiB for text and 1 GiB for numbers.
 
     Raises:
         ArgumentError: The file has another format, or is malformed; the error names the line. A cell that does not
@@ -57,12 +74,12 @@ def read_file(path: FilePath, *, delimiter: str | None = None, missing: Collecti
     if not name.endswith(ENDINGS):
         raise ArgumentError(str(path), f"a file that ends in {', '.join(ENDINGS)}", path.suffix or "no ending")
     if name.endswith(".parquet"):
-        return _parquet_frame(path)
+        return _parquet_frame(path, largest)
     if name.endswith((".npy", ".npz")):
-        table = read_numpy(path)
+        table = read_numpy(path, largest=largest)
         return read_frame(dict(zip(table.columns, table.values.T, strict=True)))
     usual = "\t" if name.endswith(".tsv") else ","
-    return _csv_frame(path, usual if delimiter is None else delimiter, {*missing, ""})
+    return _csv_frame(path, usual if delimiter is None else delimiter, {*missing, ""}, largest=largest)
 
 
 def read(path: FilePath, categorical: Categorical = ()) -> Table:
@@ -121,12 +138,13 @@ def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
     return _as_table(path, _parquet_frame(Path(path)), categorical)
 
 
-def read_numpy(path: FilePath, key: str | None = None) -> Table:
+def read_numpy(path: FilePath, key: str | None = None, largest: int | None = None) -> Table:
     """Read an array (row, column) from an .npy or .npz file; the columns are x0, x1, ….
 
     Args:
         path: The file.
         key: Which array of an .npz file; not needed if there is only one.
+        largest: The bytes to which an .npz file may expand, as for :func:`read_file`.
 
     Raises:
         ArgumentError: It is not a NumPy file, or has no such array, or one that is not a table of numbers.
@@ -134,32 +152,39 @@ def read_numpy(path: FilePath, key: str | None = None) -> Table:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            array = loaded if isinstance(loaded, np.ndarray) else loaded[_chosen_key(path, loaded.files, key)]
+            packed = file.read(2) == b"PK"
+        if packed:
+            with zipfile.ZipFile(path) as archive:
+                check_expansion(path, sum(member.file_size for member in archive.infolist()), _USUAL_NUMBERS, largest)
+            with np.load(path, allow_pickle=False) as loaded:
+                array = loaded[_chosen_key(path, loaded.files, key)]
+        else:  # a map of the file, so that nothing is allocated for what the file claims and does not have
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
         values = as_matrix(array)
     except ArgumentError as error:
-        if error.argument == "key":
+        if error.argument in ("key", str(path)):
             raise
         raise ArgumentError(str(path), "a table of finite numbers, (row, column)", f"another one ({error})") from error
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except _NOT_NUMPY as error:
         raise ArgumentError(str(path), "a whole NumPy file of plain numbers", f"none ({error})") from error
     return Table(numbered(values.shape[1]), values)
 
 
-def encode_table(name: str, columns: Any, delimiter: str | None = None) -> bytes:
+def encode_table(name: str, columns: Any, delimiter: str | None = None, safe: bool = False) -> bytes:
     """The bytes of a table in a file.
 
     Args:
         name: The name of the file; its ending tells the format: .csv, .csv.gz, .tsv or .parquet.
         columns: The cells of each column by name, None or NaN where missing; or a pyarrow table.
         delimiter: What separates the cells of a CSV file; by default a comma, a tab in a ``.tsv`` file.
+        safe: Whether to put an apostrophe before texts of a CSV file that spreadsheet programs take for formulas.
     """
     name = name.lower()
     if name.endswith(".parquet"):
         return _encode_parquet(columns)
     if not isinstance(columns, Mapping):
         columns = columns.to_pydict()
-    content = _encode_csv(columns, delimiter or ("\t" if name.endswith(".tsv") else ","))
+    content = _encode_csv(columns, delimiter or ("\t" if name.endswith(".tsv") else ","), safe)
     return gzip.compress(content, mtime=0) if name.endswith(".gz") else content  # the same cells make the same file
 
 
@@ -183,6 +208,18 @@ def cell_text(cell: object) -> str:
     return repr(cell) if isinstance(cell, float) else str(cell)
 
 
+def spreadsheet_text(cell: object) -> str:
+    """The same, with an apostrophe before a text that a spreadsheet program would take for a formula.
+
+    Example:
+        >>> [spreadsheet_text(cell) for cell in (-1.5, "-1.5", "=1+1", "@x", "a=b", None)]
+        ['-1.5', '-1.5', "'=1+1", "'@x", 'a=b', '']
+    """
+    shown = cell_text(cell)
+    formula = isinstance(cell, str) and shown.startswith(_FORMULA) and not _is_number(shown)
+    return f"'{shown}" if formula else shown
+
+
 def typed_cells(texts: Sequence[str | None]) -> list[Any]:
     """The cells of a CSV column of which nothing is known: as integers, as floats or as they are written.
 
@@ -200,8 +237,10 @@ def typed_cells(texts: Sequence[str | None]) -> list[Any]:
 # CSV
 
 
-def _csv_frame(path: Path, delimiter: str, missing: Collection[str], header: bool = True) -> Frame:
-    lines, rows = _read_rows(path, delimiter)
+def _csv_frame(
+    path: Path, delimiter: str, missing: Collection[str], header: bool = True, largest: int | None = None
+) -> Frame:
+    lines, rows = _read_rows(path, delimiter, largest)
     names = tuple(rows[0]) if header else numbered(len(rows[0]))
     if header:
         lines, rows = lines[1:], rows[1:]
@@ -220,11 +259,11 @@ def _csv_frame(path: Path, delimiter: str, missing: Collection[str], header: boo
     return Frame(names, len(rows), "mapping", None, read, written, lines)
 
 
-def _read_rows(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
+def _read_rows(path: Path, delimiter: str, largest: int | None) -> tuple[list[int], list[list[str]]]:
     """The cells of every row, equally many in all, and the lines on which the rows begin."""
     if len(delimiter) != 1:
         raise ArgumentError("delimiter", "one character", delimiter)
-    text = io.StringIO(read_text(path), newline="")
+    text = io.StringIO(read_text(path, largest), newline="")
     reader = csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
     lines: list[int] = []
     rows: list[list[str]] = []
@@ -247,10 +286,12 @@ def _read_rows(path: Path, delimiter: str) -> tuple[list[int], list[list[str]]]:
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
+    seen: set[str] = set()
     for index, name in enumerate(names):
-        if not name or name in names[:index]:
+        if not name or name in seen:
             got = f"{name!r} twice" if name else f"none for column {index}"
             raise ArgumentError(str(path), "a name of its own for every column", got)
+        seen.add(name)
 
 
 def _typed(path: Path, name: str, cells: Sequence[str | None], dtype: str | None, lines: Sequence[int]) -> Cells:
@@ -298,11 +339,12 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _encode_csv(columns: Mapping[str, Any], delimiter: str) -> bytes:
+def _encode_csv(columns: Mapping[str, Any], delimiter: str, safe: bool) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(map(cell_text, _as_list(cells)) for cells in columns.values()), strict=True))
+    shown = spreadsheet_text if safe else cell_text
+    writer.writerow(map(shown, columns))
+    writer.writerows(zip(*(map(shown, _as_list(cells)) for cells in columns.values()), strict=True))
     return text.getvalue().encode()
 
 
@@ -315,7 +357,7 @@ def _as_list(cells: Any) -> list[Any]:
 # Parquet
 
 
-def _parquet_frame(path: Path) -> Frame:
+def _parquet_frame(path: Path, largest: int | None = None) -> Frame:
     try:
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
@@ -324,8 +366,10 @@ def _parquet_frame(path: Path) -> Frame:
     if not path.is_file():
         raise ArgumentError(str(path), "a file", "none there")
     try:
+        about = parquet.read_metadata(path)
+        check_expansion(path, 8 * about.num_rows * about.num_columns, _USUAL_NUMBERS, largest)
         table = parquet.read_table(path)
-    except (OSError, arrow.ArrowException) as error:
+    except (OSError, arrow.ArrowException, MemoryError, OverflowError) as error:
         raise ArgumentError(str(path), "a Parquet file", f"none ({error})") from error
     if not table.num_rows:
         raise ArgumentError(str(path), "at least one row", "none")

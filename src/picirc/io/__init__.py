@@ -1,7 +1,7 @@
 """Models in files: safetensors and JSON, never pickle.
 
 A model is one ``.safetensors`` file whose metadata hold a JSON description, or a folder with that file and a readable
-copy of the description beside it. The file alone is what is read, so a folder is replaced in one move like the file.
+copy of the description beside it. Only the file is read, so a folder is replaced in one move like the file.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from picirc.atomic import replace_files
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
-from picirc.io.describe import Description, build_model, describe_model, dtype_of
+from picirc.io.describe import Description, build_model, check_size, check_values, describe_model, dtype_of
 from picirc.io.files import (
+    check_numbers,
     check_tensors,
     pack,
     read_description,
     read_file,
     read_metadata,
     refusing,
-    replace_files,
 )
-from picirc.io.layout import from_file, to_file
+from picirc.io.layout import count_members, from_file, to_file
 from picirc.model import Model
 
 __all__ = ["describe", "load", "save"]
@@ -65,10 +66,10 @@ def save(
     if table is not None:
         description["table"] = dict(table)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in to_file(model).items()}
-    for name, tensor in tensors.items():
-        if bool(tensor.isnan().any()):
-            raise ArgumentError("model", "parameters that are numbers", f"NaN in {name}")
+    check_numbers(tensors)
+    check_values(model.families)
     content, readable = pack(description, tensors)
+    check_size(model.structure, len(content))
     target = Path(path)
     if target.suffix == _SUFFIX:
         replace_files({target: content})
@@ -81,11 +82,12 @@ def load(path: FilePath, families: Sequence[type[Family]] = ()) -> Model:
     """Load a model that ``save`` wrote, on the CPU, with the same bits.
 
     Loading runs no code from the file. A file that is damaged, incomplete or not what it claims to be raises an
-    ``ArgumentError``; nothing larger than the file itself is allocated.
+    ``ArgumentError``. Time and memory stay in proportion to the size of the file.
 
     Args:
         path: The folder or the file.
-        families: The classes of input families of one's own that the model uses.
+        families: Your own classes of input families that the model uses. They are frozen dataclasses whose fields are
+            plain JSON values; ``save`` refuses others.
     """
     return load_described(path, families)[0]
 
@@ -94,11 +96,13 @@ def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tup
     """Load a model together with its description, which were written together."""
     file = _file(path)
     with refusing(file):
-        metadata, tensors = read_file(file)
+        metadata, tensors, size = read_file(file)
         description = read_description(metadata)
-        model = build_model(description, families)
+        model = build_model(description, families, size, count_members(tensors))
         check_tensors(tensors, description, to_file(model), dtype_of(description))
         model.load_state_dict(from_file(model, tensors), assign=True)
+    for part in (model, *model.parts):
+        part.fresh = False
     return model, description
 
 

@@ -1,7 +1,14 @@
-"""What a model is, apart from its numbers, as plain JSON values; and back."""
+"""What a model is, apart from its numbers, as plain JSON values; and back from a file that may say anything.
+
+A model class declares what is stored of it: ``STORED`` names the constructor arguments besides structure and inputs,
+each kept as an attribute of the same name, and ``FORMER`` gives those that were added later the value that older models
+have. The constructor checks its arguments, which may come from a file.
+"""
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -11,9 +18,9 @@ import torch
 from picirc import inputs
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
-from picirc.functions.nets import Bank
 from picirc.hclt import HCLT
 from picirc.inputs import Family, group_columns
+from picirc.inputs.finite import FiniteFamily
 from picirc.model import Model
 from picirc.pic import PIC
 from picirc.structure.regions import RegionGraph
@@ -23,7 +30,6 @@ Description = dict[str, Any]
 Value = TypeVar("Value")
 
 _KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble}
-_MOST_MEMBERS = 100  # of an ensemble; more would be a trick to make reading slow
 _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
 # How deep the lists of numbers are nested.
 _DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
@@ -31,26 +37,13 @@ _FAMILIES: tuple[type[Family], ...] = (
     *(inputs.Bernoulli, inputs.Binomial, inputs.Categorical),
     *(inputs.Gaussian, inputs.Laplace, inputs.Poisson, inputs.StudentT),
 )
-# The scopes of a structure may have this many entries in all, about as many as fit into 5 GB: a deep tree in a small
-# file must not take all the memory there is.
-_MOST_ENTRIES = 50_000_000
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-_SETTINGS: dict[str, dict[str, type]] = {
-    "HCLT": {"states": int, "product": str},
-    "PIC": {
-        "width": int,
-        "sharing": str,
-        "input_sharing": str,
-        "energy": str,
-        "dims": int,
-        "product": str,
-        "fourier": bool,
-        "learnable": bool,
-        "correlated": bool,
-    },
-}
-# What models have that were saved before there was a choice.
-_FORMER = {"correlated": False, "energy": "softplus", "dims": 1}
+# The scopes of a structure have an entry for each variable and latent below each latent, so that a deep tree in a small
+# file could take all the memory there is. An entry takes about 100 bytes. The longest chains need the most for their
+# size: 119 entries for each byte of a chain of 5,000 latents with two states each.
+_ENTRIES_PER_BYTE, _MOST_ENTRIES = 128, 50_000_000
+# The values of finite families whose parameters are fewer than their values; a query has a table of all of them.
+_MOST_VALUES = 2**20
 
 
 def describe_model(model: Model) -> Description:
@@ -65,7 +58,10 @@ def describe_model(model: Model) -> Description:
     if len(kinds) != 1 or not kinds <= set(_DTYPES):
         got = " and ".join(sorted(kinds))
         raise ArgumentError("model", "one floating-point type for all tensors", got, "use model.float()")
-    members = {"members": len(model.members)} if isinstance(model, Ensemble) else {}
+    members = {"members": len(model.parts)} if isinstance(model, Ensemble) else {}
+    part = model.parts[0]
+    if isinstance(part, PIC) and part.custom:
+        raise ArgumentError("model", "a PIC with nets of the library", "one with functions of one's own")
     return {
         "kind": type(model).__name__,
         **members,
@@ -74,38 +70,60 @@ def describe_model(model: Model) -> Description:
         "families": [
             describe_family(family) | {"columns": columns} for family, columns in group_columns(model.families)
         ],
-        "settings": _settings(model),
+        "settings": {name: getattr(part, name) for name in part.STORED},
     }
 
 
-def build_model(description: Mapping[str, Any], families: Sequence[type[Family]] = ()) -> Model:
+def build_model(
+    description: Mapping[str, Any], families: Sequence[type[Family]] = (), size: int | None = None, members: int = 1
+) -> Model:
     """The model of a description, with tensors that have shapes but take no memory.
 
     Args:
         description: What ``describe_model`` made, from a file that may say anything.
         families: The classes of families that are not the library's own.
+        size: The bytes of the file, in proportion to which memory is used; None for a file that can be trusted.
+        members: The number of members whose tensors the file has.
     """
     kind = choice(description, "kind", _KINDS)
-    structure = _structure(take(description, "structure", dict))
+    cls = PIC if kind is Ensemble else kind
+    if kind is Ensemble and take(description, "members", int) != members:
+        raise ArgumentError("members", f"{members}, of which there are tensors", description["members"])
+    structure = _structure(take(description, "structure", dict), size)
     columns = _families(take(description, "families", list), structure.n_variables, families)
-    settings = take(description, "settings", dict)
-    names = _SETTINGS["HCLT" if kind is HCLT else "PIC"]
-    if kind is not HCLT:
-        settings = _FORMER | settings
-    only(settings, names, "settings")
-    options: dict[str, Any] = {name: take(settings, name, wanted) for name, wanted in names.items()}
+    check_values(columns)
+    settings = cls.FORMER | take(description, "settings", dict)
+    only(settings, set(cls.STORED), "settings")
+    options: dict[str, Any] = {name: take(settings, name, object) for name in cls.STORED}
     with torch.device("meta"):
-        if kind is not Ensemble:
-            return kind(structure, columns, **options)
-        count = take(description, "members", int)
-        if not 1 <= count <= _MOST_MEMBERS:
-            raise ArgumentError("members", f"a number from 1 to {_MOST_MEMBERS}", count)
-        return Ensemble([PIC(structure, columns, **options) for _ in range(count)])
+        model = cls(structure, columns, **options)
+    if not isinstance(model, PIC) or kind is not Ensemble:
+        return model
+    return Ensemble([model, *(copy.deepcopy(model) for _ in range(members - 1))])
+
+
+def check_size(structure: LatentTree | RegionGraph, size: int) -> None:
+    """Raise if a structure takes more memory than a file of ``size`` bytes may ask for."""
+    _check_entries(_tree_sizes(structure) if isinstance(structure, LatentTree) else _region_sizes(structure), size)
+
+
+def check_values(families: Iterable[Family]) -> None:
+    """Raise if a family that a file describes would have a table of very many values."""
+    for family in set(families):
+        if isinstance(family, FiniteFamily) and family.values > max(_MOST_VALUES, family.size):
+            raise ArgumentError("families", f"at most {_MOST_VALUES:,} values", f"{family!r}")
 
 
 def describe_family(family: Family) -> Description:
-    """The name and the fields of a family."""
-    return {"name": type(family).__name__} | _values(family)
+    """The name and the fields of a family; raises if they would not give the same family back."""
+    found = {"name": type(family).__name__} | _values(family)
+    try:
+        same = build_family(json.loads(json.dumps(found, allow_nan=False)), [type(family)]) == family
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError("model", "families whose fields are plain JSON values", f"{family!r}: {error}") from error
+    if not same:
+        raise ArgumentError("model", "families that equal what is made of their fields", repr(family))
+    return found
 
 
 def build_family(entry: Mapping[str, Any], own: Sequence[type[Family]] = ()) -> Family:
@@ -115,7 +133,11 @@ def build_family(entry: Mapping[str, Any], own: Sequence[type[Family]] = ()) -> 
         entry: What ``describe_family`` made, from a file that may say anything.
         own: The classes of families that are not the library's own.
     """
-    cls = choice(entry, "name", {cls.__name__: cls for cls in (*_FAMILIES, *own)})
+    known = {cls.__name__: cls for cls in _FAMILIES}
+    for cls in own:
+        if known.setdefault(cls.__name__, cls) is not cls:
+            raise ArgumentError("families", "a name for each family alone", cls.__name__, "rename the class")
+    cls = choice(entry, "name", known)
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every family is a dataclass
     only(entry, {"name", *names}, "families")
     return cls(**{name: take(entry, name, object) for name in names})
@@ -126,29 +148,6 @@ def dtype_of(description: Mapping[str, Any]) -> torch.dtype:
     return choice(description, "dtype", _DTYPES)
 
 
-def _settings(model: Model) -> Description:
-    if isinstance(model, HCLT):
-        return {"states": model.states, "product": model.product}
-    if isinstance(model, Ensemble):
-        return _settings(model.member(0))
-    assert isinstance(model, PIC)
-    bank = model.integrals[0]
-    if not isinstance(bank, Bank):
-        raise ArgumentError("model", "a PIC with nets of the library", "one with functions of one's own")
-    trained = {name for name, _ in bank.named_parameters()}
-    return {
-        "width": model.width,
-        "sharing": model.sharing,
-        "input_sharing": model.input_sharing,
-        "energy": model.energy,
-        "dims": model.dims,
-        "product": model.product,
-        "fourier": bank.features.fourier,
-        "learnable": bank.features.fourier and "features.frequencies" in trained,
-        "correlated": model.correlated,
-    }
-
-
 def _values(value: Any) -> Description:
     """The fields of a dataclass."""
     if not is_dataclass(value):
@@ -156,28 +155,36 @@ def _values(value: Any) -> Description:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def _structure(entry: Description) -> LatentTree | RegionGraph:
+def _structure(entry: Description, size: int | None) -> LatentTree | RegionGraph:
     cls = choice(entry, "kind", _STRUCTURES)
     names = [field.name for field in fields(cls)]
     only(entry, {"kind", *names}, "structure")
     for name in names:
         _check_nested(name, entry.get(name), _DEPTHS[name])
-    if cls is RegionGraph:
-        _check_size(
-            len(scope) * (1 + len(ways)) for scope, ways in zip(entry["scopes"], entry["partitions"], strict=True)
-        )
+    if cls is RegionGraph and size is not None:  # before the graph itself checks its scopes
+        _check_entries(map(_region_entries, entry["scopes"], entry["partitions"]), size)
     structure = cls(**{name: entry[name] for name in names})
-    if isinstance(structure, LatentTree):
-        _check_size(_below(structure))
+    if size is not None:
+        check_size(structure, size)
     return structure
 
 
-def _check_size(sizes: Iterable[int]) -> None:
-    if (entries := sum(sizes)) > _MOST_ENTRIES:
-        raise ArgumentError("structure", f"scopes with at most {_MOST_ENTRIES:,} entries in all", f"{entries:,}")
+def _check_entries(sizes: Iterable[int], size: int) -> None:
+    most = min(_MOST_ENTRIES, _ENTRIES_PER_BYTE * size)
+    if (entries := sum(sizes)) > most:
+        expected = f"scopes with at most {most:,} entries in all for a file of {size:,} bytes"
+        raise ArgumentError("structure", expected, f"{entries:,}")
 
 
-def _below(tree: LatentTree) -> list[int]:
+def _region_sizes(graph: RegionGraph) -> Iterable[int]:
+    return map(_region_entries, graph.scopes, graph.partitions)
+
+
+def _region_entries(scope: Sequence[int], ways: Sequence[Any]) -> int:
+    return len(scope) * (1 + len(ways))
+
+
+def _tree_sizes(tree: LatentTree) -> list[int]:
     """The number of latents and variables at and below each latent."""
     sizes = [1 + len(own) for own in tree.variables]
     for latent in tree.order[:-1]:

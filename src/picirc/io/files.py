@@ -1,11 +1,9 @@
-"""One file of tensors and a description, written whole or not at all, and read without running anything."""
+"""The format of a file: tensors and a description, each with a checksum. Reading runs no code from the file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from picirc.errors import ArgumentError
 from picirc.io.describe import Description
 
 FORMAT = 1
+_LARGEST = 1e15  # parameter; training does not come near it
 _KEY = "picirc"  # of the description among the metadata of the file
 # What reading can raise when a file is not what it says it is.
 _FAILURES = (
@@ -49,32 +48,6 @@ def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
         ) from error
 
 
-def replace_files(contents: Mapping[Path, bytes]) -> None:
-    """Write files of one folder so that at every moment either the old content or the new one is there, whole.
-
-    All are written before the first takes its place, in the order given: taking a place needs no room on the disk.
-    """
-    token = secrets.token_hex(4)
-    partial = {path: path.with_name(f".{path.name}.{token}.partial") for path in contents}
-    try:
-        for path, content in contents.items():
-            with partial[path].open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        for path in contents:
-            os.replace(partial[path], path)
-    finally:
-        for path in contents:
-            partial[path].unlink(missing_ok=True)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-
-
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
     """Turn whatever a broken file causes into one error that names the file."""
@@ -91,12 +64,12 @@ def read_metadata(path: Path) -> dict[str, str]:
         return file.metadata() or {}
 
 
-def read_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
-    """The texts and the tensors of a file, read at once: what replaces it meanwhile is not mixed in."""
+def read_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor], int]:
+    """The metadata, the tensors and the size of a file, read at once: what replaces it meanwhile is not mixed in."""
     content = path.read_bytes()
-    tensors = load(content)  # refuses what is no such file
+    tensors = load(content)  # refuses what is not such a file
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    return header.get("__metadata__") or {}, tensors
+    return header.get("__metadata__") or {}, tensors, len(content)
 
 
 def read_description(metadata: Mapping[str, str]) -> Description:
@@ -137,9 +110,14 @@ def check_tensors(
             raise ArgumentError(name, expected, f"{tuple(tensor.shape)} and {tensor.dtype}")
     if description.get("sha256") != _checksum(tensors):
         raise ArgumentError("sha256", "the checksum of the tensors", "another", "the file is damaged")
+    check_numbers(tensors)
+
+
+def check_numbers(tensors: Mapping[str, Tensor]) -> None:
+    """Raise if a parameter is NaN, infinite, or so large that products of a few are: queries would give NaN."""
     for name, tensor in tensors.items():
-        if bool(tensor.isnan().any()):
-            raise ArgumentError(name, "numbers", "NaN")
+        if not bool((tensor.abs() <= _LARGEST).all()):
+            raise ArgumentError(name, f"finite numbers within ±{_LARGEST:g}", "others")
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:

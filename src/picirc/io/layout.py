@@ -22,7 +22,7 @@ the tensors of an ensemble begin with ``members.{number}``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,11 @@ def from_file(model: Model, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
         parts = whole.split([len(own[piece.name]) for piece in pieces])
         found |= {piece.name: part.clone() for piece, part in zip(pieces, parts, strict=True)}
     return found
+
+
+def count_members(stored: Iterable[str]) -> int:
+    """The number of members of an ensemble by the names of its tensors."""
+    return len({name.split(".")[1] for name in stored if name.startswith(f"{_MEMBER}.")})
 
 
 def layout(model: Model) -> Iterator[Piece]:

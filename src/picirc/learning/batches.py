@@ -18,6 +18,10 @@ _SOME = 10_000  # rows for start values
 class Batches(Protocol):
     """Where training data come from."""
 
+    @property
+    def rows(self) -> int | None:
+        """The number of rows; None where it is not known."""
+
     def batch(self, step: int) -> Tensor:
         """The batch of a step, ``(batch, variables)``."""
 
@@ -50,6 +54,11 @@ class ArrayBatches:
         chosen = np.sort(self._order[place * self._size : (place + 1) * self._size])
         return rows_of(self._data, chosen)
 
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self._data)
+
     def some(self) -> Tensor:
         """Up to 10,000 rows from all over the data."""
         chosen = np.unique(np.linspace(0, len(self._data) - 1, min(_SOME, len(self._data))).astype(np.int64))
@@ -77,6 +86,11 @@ class LoaderBatches:
             self._next += 1
             if self._next > step:
                 return _as_batch(value)
+
+    @property
+    def rows(self) -> None:
+        """Not known."""
+        return
 
     def some(self) -> Tensor:
         """The first batch, which is drawn again for the first step."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from picirc.atomic import replacing
 from picirc.errors import ArgumentError
 
 _NAME = "checkpoint.safetensors"
@@ -41,20 +41,19 @@ def save_checkpoint(
     folder: Path, model: nn.Module, best: Mapping[str, Tensor], optimizer: Optimizer | None, state: Mapping[str, Any]
 ) -> None:
     """Write everything that a training needs to continue as if it had never stopped."""
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in best.items()}
     if optimizer is not None:
         for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
             for name, value in optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer.{number}.{name}"] = value
-    flat = {name: value.detach().clone().contiguous() for name, value in tensors.items()}
-    target, partial = folder / _NAME, folder / f".{_NAME}.partial"
-    try:
-        save_file(flat, partial, metadata={"state": json.dumps(dict(state))})
-        os.replace(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    flat = {name: value.detach().contiguous() for name, value in tensors.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / _NAME) as (partial,):
+        try:
+            save_file(flat, partial, metadata={"state": json.dumps(dict(state))})
+        except SafetensorError as error:  # as it reports a full disk
+            raise OSError(f"{folder / _NAME}: {error}") from error
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:

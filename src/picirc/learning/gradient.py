@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from torch import nn
 
 from picirc.checks import check_integer
 from picirc.errors import ArgumentError
-from picirc.learning.batches import as_batches, as_rows
+from picirc.learning.batches import Batches, as_batches, as_rows
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
@@ -33,9 +34,9 @@ def fit(
     batch_size: int = 128,
     steps: int = 5000,
     schedule: Cosine | None = None,
-    optimizer: str = "adam",
+    optimizer: str = "adamw",
     betas: tuple[float, float] = (0.9, 0.95),
-    weight_decay: float = 0.0,
+    weight_decay: float | None = None,
     clip: float | None = None,
     accumulate: int = 1,
     autocast: torch.dtype | None = None,
@@ -64,7 +65,8 @@ def fit(
             cosine, once over all steps, after a warm-up of 5 % of them.
         optimizer: ``"adam"`` or ``"adamw"``.
         betas: How much of the averages of gradients and of their squares the optimizer keeps at each step.
-        weight_decay: Of the optimizer.
+        weight_decay: Of the optimizer; by default the model's own, which for a PIC is 3,000 divided by the rows of the
+            data: it pulls towards independent columns, and small data need that.
         clip: The largest norm of a gradient; None for no limit.
         accumulate: Parts that each batch is processed in, one after the other, to save memory.
         autocast: The type of the matrix products of the nets, such as ``torch.bfloat16``; None for full precision.
@@ -91,38 +93,21 @@ def fit(
     variables = len(model.families)
     size = model.step_size
     schedule = schedule or Cosine(size, size / 100, period=None, warmup=max(20, min(100, steps // 20)))
-    processes = Processes.current()
-    solver = _optimizer(optimizer, model, betas, weight_decay)
     batches = as_batches(train, variables, batch_size, seed)
     table = None if valid is None else as_rows("valid", valid, variables)
+    if weight_decay is None:
+        weight_decay = 0.0 if batches.rows is None else model.weight_decay(batches.rows)
+    processes = Processes.current()
+    solver = _optimizer(optimizer, model, betas, weight_decay)
     model.begin_training(batches.some(), torch.Generator().manual_seed(seed))
     processes.share(model)
-
-    def step(number: int, size: float) -> float:
-        for group in solver.param_groups:
-            group["lr"] = size
-        solver.zero_grad(set_to_none=True)
-        batch = batches.batch(number)
-        total = 0.0
-        for part in processes.part(batch).chunk(accumulate):
-            with torch.autocast(part.device.type, dtype=autocast, enabled=autocast is not None):
-                qpc = model(_drawn(chosen, seed, number))
-            value = qpc.log_prob(part).sum() / len(batch)
-            (-value).backward()
-            total += float(value.detach())
-        processes.sum_gradients(model)
-        total = processes.sum(total)
-        check_finite(total, qpc, number)  # after the sum, so that all processes raise or none
-        if clip is not None:
-            nn.utils.clip_grad_norm_(model.parameters(), clip)
-        solver.step()
-        return total
+    judged = _validation_rule(chosen)
 
     def validate() -> float | None:
         if table is None:
             return None
         with torch.no_grad():
-            return mean_log_prob(model(_validation_rule(chosen)), table)
+            return mean_log_prob(model(judged), table)
 
     folder = None if out is None else Path(out)
     settings = Settings(
@@ -131,22 +116,52 @@ def fit(
     identity = {
         "model": identity_of(model),
         "rule": repr(chosen),
-        "batch_size": batch_size,
-        "steps": steps,
         "schedule": repr(schedule),
-        "optimizer": optimizer,
-        "betas": list(betas),
-        "weight_decay": weight_decay,
-        "clip": clip,
-        "accumulate": accumulate,
         "autocast": str(autocast),
-        "validate_every": validate_every,
-        "seed": seed,
     }
+    identity |= {"batch_size": batch_size, "steps": steps, "optimizer": optimizer, "betas": list(betas), "seed": seed}
+    identity |= {"weight_decay": weight_decay, "clip": clip, "accumulate": accumulate, "validate_every": validate_every}
     loop = Loop(settings, model, solver, variables, identity)
+    step = _Step(model, chosen, solver, batches, processes, clip, accumulate, autocast, seed)
     history = loop.run(step, validate, lambda number: schedule(number, steps))
     model.end_training()
     return model, history
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step of gradient descent, shared by the processes that train together."""
+
+    model: Model
+    rule: AnyRule | None
+    solver: torch.optim.Optimizer
+    batches: Batches
+    processes: Processes
+    clip: float | None
+    accumulate: int
+    autocast: torch.dtype | None
+    seed: int
+
+    def __call__(self, number: int, size: float) -> float:
+        """Take a step, and return the mean log-likelihood of its batch."""
+        for group in self.solver.param_groups:
+            group["lr"] = size
+        self.solver.zero_grad(set_to_none=True)
+        batch = self.batches.batch(number)
+        total = 0.0
+        for part in self.processes.part(batch).chunk(self.accumulate):
+            with torch.autocast(part.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+                qpc = self.model(_drawn(self.rule, self.seed, number))
+            value = qpc.log_prob(part).sum() / len(batch)
+            (-value).backward()
+            total += float(value.detach())
+        self.processes.sum_gradients(self.model)
+        total = self.processes.sum(total)
+        check_finite(total, qpc, number)  # after the sum, so that all processes raise or none
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.solver.step()
+        return total
 
 
 def _drawn(rule: AnyRule | None, seed: int, step: int) -> AnyRule | None:

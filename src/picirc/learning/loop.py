@@ -17,10 +17,10 @@ from torch.optim import Optimizer
 
 from picirc.checks import check_integer
 from picirc.errors import ArgumentError
+from picirc.interrupts import Interrupts
 from picirc.learning.batches import as_rows, rows_of
 from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
 from picirc.learning.history import Callback, History, bits_per_dimension
-from picirc.learning.interrupts import Interrupts
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
 

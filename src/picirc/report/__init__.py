@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from picirc import __version__
+from picirc.atomic import replace_files
 from picirc.checks import check_integer
-from picirc.io.files import replace_files
 from picirc.report.dependencies import pairs_section, tree_section
 from picirc.report.drawing import Markup, join, label, percent, tag
 from picirc.report.material import Material, gather

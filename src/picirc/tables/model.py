@@ -23,11 +23,14 @@ from picirc.io.files import refusing
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted
+from picirc.structure.trees import LatentTree
 from picirc.tables.defaults import MOST_POINTS
 from picirc.tables.schema import Numbers, Schema
 
 HOW = ("mean", "mode", "sample")
 _ROWS = 1024  # of a query at a time
+# A saved model may ask for a circuit of this many weights, or of this many for each of its numbers.
+_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER = 2**23, 1024
 
 
 class TableModel:
@@ -141,6 +144,7 @@ class TableModel:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save the model with its schema and summary; ``pc.load`` reads the circuit alone, ``load`` all of it."""
+        _check_size(self.pic, self.points)
         table = {"schema": self.schema.to_json(), "points": self.points}
         save(self.pic, path, summary=self.summary, table=table)
 
@@ -160,6 +164,7 @@ class TableModel:
             table = take(description, "table", dict)
             only(table, {"schema", "points"}, "table")
             schema = Schema.from_json(table.get("schema"), families)
+            _check_size(pic, take(table, "points", int))
             return cls(schema, pic, take(table, "points", int), take({"summary": {}} | description, "summary", dict))
 
     def __repr__(self) -> str:
@@ -205,6 +210,17 @@ class TableModel:
         encoded = self.schema.encode(frame, absent=self.schema.names)
         names = self.schema.match(frame, self.schema.names)
         return encoded, {name: frame.cells(names[name]).values for name in names if self.schema[name].real}
+
+
+def _check_size(pic: Model, points: int) -> None:
+    """Raise if the circuit of a saved model would be far larger than the model."""
+    members = len(pic.parts)
+    latents = pic.structure.n_latents if isinstance(pic.structure, LatentTree) else len(pic.structure.scopes)
+    weights = latents * (2 * points * members) ** 2
+    most = max(_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER * sum(p.numel() for p in pic.parameters()))
+    if weights > most:
+        expected = f"points for at most {most:,} weights"
+        raise ArgumentError("points", expected, f"{points}, for {weights:,}", "use fewer points, or wider nets")
 
 
 def _parts(rows: Numbers) -> Iterator[Tensor]:
