@@ -160,7 +160,7 @@ class PIC(Model):
 
     def weight_decay(self, rows: int) -> float:
         """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
-        return 3000 / rows
+        return min(5.0, 3000 / rows)
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Let the input nets begin with the distributions of whole columns, in units that suit each column."""

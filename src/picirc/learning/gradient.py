@@ -113,7 +113,7 @@ def fit(
     settings = Settings(
         steps, validate_every, patience, folder, checkpoint_every, resume, callbacks, writes=processes.first
     )
-    identity = {
+    identity: dict[str, Any] = {
         "model": identity_of(model),
         "rule": repr(chosen),
         "schedule": repr(schedule),
