@@ -298,7 +298,7 @@ def test_a_wrong_product_is_refused():
 
 @pytest.mark.parametrize("rule", [pc.gauss_hermite(4), 16, None, "trapezoidal"])
 def test_what_is_no_rule_on_an_interval_is_refused(rule):
-    with pytest.raises(pc.ArgumentError, match="rule: expected a rule on an interval"):
+    with pytest.raises(pc.ArgumentError, match="rule: expected a quadrature rule on an interval"):
         make_pic()(rule)
 
 

@@ -63,7 +63,7 @@ class Model(nn.Module):
     def training_rule(self, rule: object = None) -> AnyRule | None:
         """The rule to train with: the one given, checked, or the default; None for a model that takes none."""
         if rule is not None:
-            raise ArgumentError("rule", f"no rule for {type(self).__name__}, whose states are not points", rule)
+            raise ArgumentError("rule", f"no rule for an {type(self).__name__}, whose states are not points", rule)
         return None
 
     def weight_decay(self, rows: int) -> float:

@@ -187,7 +187,7 @@ class PIC(Model):
         if isinstance(rule, RandomRule | VectorRule) and rule.dims == 1:
             return rule
         if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
-            raise ArgumentError("rule", "a rule on an interval, such as pc.trapezoidal(64)", rule)
+            raise ArgumentError("rule", "a quadrature rule on an interval, such as pc.trapezoidal(64)", rule)
         if np.any(rule.weights <= 0):
             raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
         return rule

@@ -93,10 +93,15 @@ class LoaderBatches:
         return
 
     def some(self) -> Tensor:
-        """The first batch, which is drawn again for the first step."""
+        """The first batches, up to 10,000 rows; they are drawn again for the first steps."""
+        found: list[Tensor] = []
         for value in self._loader:
-            return _as_batch(value)
-        raise ArgumentError("train", "a loader that gives batches every time", "one that is empty or used up")
+            found.append(_as_batch(value))
+            if sum(map(len, found)) >= _SOME:
+                break
+        if not found:
+            raise ArgumentError("train", "a loader that gives batches every time", "one that is empty or used up")
+        return torch.cat(found)
 
     def _draw(self) -> Any:
         for _ in range(2):

@@ -18,7 +18,7 @@ from picirc.hclt import HCLT
 from picirc.inputs import Family
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
+from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
 from picirc.learning.schedule import Cosine
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
@@ -86,7 +86,7 @@ def fit_em(
 
     sample = batches.some() if batches is not None else whole
     assert sample is not None
-    model.begin_training(sample, torch.Generator().manual_seed(seed))
+    begin_training(model, sample, seed)
 
     def rate(number: int) -> float:
         return 1.0 if batches is None else schedule(number, steps)

@@ -16,7 +16,7 @@ from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.learning.batches import Batches, as_batches, as_rows
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, check_finite, identity_of, mean_log_prob
+from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.model import AnyRule, Model
@@ -99,7 +99,7 @@ def fit(
         weight_decay = 0.0 if batches.rows is None else model.weight_decay(batches.rows)
     processes = Processes.current()
     solver = _optimizer(optimizer, model, betas, weight_decay)
-    model.begin_training(batches.some(), torch.Generator().manual_seed(seed))
+    begin_training(model, batches.some(), seed)
     processes.share(model)
     judged = _validation_rule(chosen)
 

@@ -23,6 +23,7 @@ from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore
 from picirc.learning.history import Callback, History, bits_per_dimension
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
+from picirc.qpc.validation import as_batch, as_points
 
 Score = Callable[[], float | None]
 TakeStep = Callable[[int, float], float]
@@ -244,6 +245,14 @@ class Loop:
         self._collapses = len(self.history.collapses)
         if self._step >= self.settings.steps and not self.history.stopped:
             self.history.stopped = "all steps done"
+
+
+def begin_training(model: Model, rows: Tensor, seed: int) -> None:
+    """Choose start values by some rows of the data, which are checked first."""
+    values, _ = as_batch(rows, "x", len(model.families))
+    like = next(model.parameters())
+    points = as_points(values, None, model.families, model.plan.circuit.variables, like)
+    model.begin_training(points.values.T, torch.Generator().manual_seed(seed))
 
 
 def mean_log_prob(qpc: QPC, data: Any) -> float:
