@@ -93,7 +93,7 @@ class Ensemble(Model):
         grid = rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule
         like = parameters.like
         points, weights = (
-            torch.cat([torch.as_tensor(values, dtype=like.dtype, device=like.device)] * count)
+            torch.cat([torch.tensor(values, dtype=like.dtype, device=like.device)] * count)
             for values in (grid.points, grid.weights / count)
         )
         return quadrature_of(self.plan, states, parameters, points, weights, partial(_refined, self, rule))

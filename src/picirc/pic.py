@@ -141,7 +141,7 @@ class PIC(Model):
         grid = rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule
         like = next(self.parameters())
         points, weights = (
-            torch.as_tensor(values, dtype=like.dtype, device=like.device) for values in (grid.points, grid.weights)
+            torch.tensor(values, dtype=like.dtype, device=like.device) for values in (grid.points, grid.weights)
         )
         rows = points.view(len(points), -1)  # (N, dims)
         parameters = Parameters(

@@ -460,7 +460,7 @@ class _SameGrids:
 
     Attributes:
         places: Where the latents are.
-        points: ``(states,)``; None when states have no values.
+        points: ``(states,)``, or ``(states, dims)`` for vectors; None when states have no values.
         weights: The quadrature weights, likewise.
     """
 
@@ -469,10 +469,12 @@ class _SameGrids:
     weights: Tensor | None
 
     def __iter__(self) -> Iterator[LatentGrid]:
+        vectors = self.points if self.points is not None and self.points.ndim == 2 else None
+        numbers = self.points if vectors is None else None
         for place in self.places:
             shape = [-1 if i == place.axis else 1 for i in range(len(place.order))]
-            grid = (None if t is None else t.view(shape) for t in (self.points, self.weights))
-            yield LatentGrid(place.name, place.pool, place.row, place.axis, *grid)
+            points, weights = (None if t is None else t.view(shape) for t in (numbers, self.weights))
+            yield LatentGrid(place.name, place.pool, place.row, place.axis, points, weights, vectors)
 
 
 def _weights(

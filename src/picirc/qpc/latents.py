@@ -25,6 +25,7 @@ class LatentGrid:
         axis: The axis of the row that is the latent's.
         points: The points, in a shape that broadcasts over the row's axes; None when the states have no values.
         weights: The quadrature weights, likewise.
+        vectors: The points ``(N, dims)`` of a latent that is a vector, in place of ``points``.
     """
 
     name: str
@@ -33,6 +34,7 @@ class LatentGrid:
     axis: int
     points: Tensor | None
     weights: Tensor | None
+    vectors: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,10 @@ class LatentPosterior:
     Attributes:
         name: The latent.
         probabilities: ``(batch, N)``, the posterior probabilities of its states.
-        grid: The points of its states ``(N,)``; None when they have no values, or when they move with other latents.
-        mean: ``(batch,)``, the posterior mean; None when the states have no values.
-        variance: ``(batch,)``, likewise.
+        grid: The points of its states ``(N,)``, of a vector ``(N, dims)``; None when they have no values, or when they
+            move with other latents.
+        mean: ``(batch,)``, of a vector ``(batch, dims)``: the posterior mean; None when the states have no values.
+        variance: The same shape: the posterior variance, of a vector that of each component.
         weights: ``(N,)``, the quadrature weights of the grid.
         presence: ``(batch,)``, the posterior probability that the latent has a value at all: 1, but below sum units it
             may be less, and where it is 0 everything else is NaN.
@@ -106,8 +109,14 @@ def _posterior(places: Sequence[LatentGrid], states: Tensor, moments: Tensor) ->
     presence = states.sum(1)
     probabilities = states / presence.unsqueeze(1)
     points, weights = _fixed(places)
+    vectors = places[0].vectors
     mean = variance = None
-    if points is not None:
+    if vectors is not None:
+        mean = probabilities @ vectors
+        variance = (probabilities @ vectors.square() - mean.square()).clamp(min=0.0)
+        points, weights = vectors, places[0].weights
+        weights = None if weights is None else weights.flatten()
+    elif points is not None:
         mean = probabilities @ points
         variance = (probabilities * (points - mean.unsqueeze(1)).square()).sum(1)
     elif places[0].points is not None:
