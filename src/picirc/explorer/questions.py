@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
-from picirc.explore.requests import Answer, Question, count_of
+from picirc.explorer.requests import Answer, Question, count_of
 from picirc.qpc.queries import Marginals
 from picirc.report.anomalies import strange_cells, surprises
 from picirc.structure.chow_liu import maximum_spanning_tree
@@ -177,7 +177,11 @@ class TableQuestions:
         asked = request.get("evidence")
         if not isinstance(asked, list) or not 1 <= len(asked) <= 2:
             raise ArgumentError("evidence", "a list of one or two sets of evidence", type(asked).__name__)
-        return {"answers": [self._answer(self.evidence(given)) for given in asked]}
+        return {"answers": [self.given(evidence) for evidence in asked]}
+
+    def given(self, evidence: Any) -> Answer:
+        """The distribution of every column given one set of evidence."""
+        return self._answer(self.evidence(evidence))
 
     def sample(self, request: Answer) -> Answer:
         """Rows drawn from the model given evidence."""
@@ -225,7 +229,7 @@ class TableQuestions:
                 bounds = (-math.inf if low is None else low, math.inf if high is None else high)
                 if not all(isinstance(bound, int | float) for bound in bounds) or not bounds[0] <= bounds[1]:
                     raise ArgumentError(name, "two numbers, the smaller one first, or null", f"{low} and {high}")
-                return Restriction(*map(float, bounds))
+                return Restriction(float(bounds[0]), float(bounds[1]))
         ways = '{"is": value}, {"in": [values]}' + (' or {"from": a, "to": b}' if axis.kind != "category" else "")
         raise ArgumentError(name, ways, repr(known)[:80])
 
@@ -246,18 +250,12 @@ class TableQuestions:
         marginals = self.model.qpc.marginals(given=points)
         masses = self._masses(marginals)
         log_evidence = float(self.model.qpc.log_prob(points[None]))
-        nodes = None
         if uncertain:
             nodes = Nodes.of(self, points, uncertain, masses)
             log_evidence += nodes.log_total
             masses = self._mixed(nodes, uncertain, masses)
-        cards = []
-        for axis in self.axes:
-            known = evidence.get(axis.place)
-            if known is not None and known.certain:
-                cards.append(None)
-            else:
-                cards.append(axis.summary(masses[axis.place]))
+        certain = {place for place, known in evidence.items() if known.certain}
+        cards = [None if axis.place in certain else axis.summary(masses[axis.place]) for axis in self.axes]
         density = any(self.axes[place].kind == "number" and known.certain for place, known in evidence.items())
         return {
             "cards": cards,
@@ -394,7 +392,9 @@ class TableQuestions:
             first, far = math.floor(low), math.ceil(high + (high - low) + 5)
             grid = np.arange(first % step, far + 1, step, dtype=np.float64)
             start = int(np.searchsorted(grid, first))
-            return Axis(column, place, grid, self._encode(column, grid), start, start + int((high - first) // step), step)
+            return Axis(
+                column, place, grid, self._encode(column, grid), start, start + int((high - first) // step), step
+            )
         edges = np.linspace(low, high, 2 * _BINS + 1)
         room = (high - low) * _TAILS
         grid = np.concatenate([(low - room)[::-1], edges, high + room])
@@ -424,8 +424,8 @@ class TableQuestions:
         values = values[np.isfinite(values)]
         shown = axis.grid[axis.first : axis.last + 1]
         edges = shown[::2] if axis.kind == "number" else np.append(shown, shown[-1] + axis.step) - 0.5
-        found = np.histogram(values, edges)[0] / max(1, len(values))
-        return found.tolist()
+        found: list[float] = (np.histogram(values, edges)[0] / max(1, len(values))).tolist()
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -489,8 +489,7 @@ class Nodes:
         if not below[-1] > 0:
             raise ImpossibleEvidenceError(f"{axis.column.name}: no value in this range is possible; make it wider.")
         edges = np.linspace(0.0, below[-1], len(parts) + 1)
-        found = np.diff(np.interp(below, edges, np.concatenate([[0.0], np.cumsum(posterior)])))
-        return found
+        return np.diff(np.interp(below, edges, np.concatenate([[0.0], np.cumsum(posterior)])))
 
 
 @dataclass(frozen=True)

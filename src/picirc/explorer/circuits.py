@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from picirc.circuit import Circuit, from_bayesnet
 from picirc.errors import ArgumentError, ImpossibleEvidenceError, IntractableError
 from picirc.exact import ExactGaussian
-from picirc.explore.requests import Answer, Question, count_of
+from picirc.explorer.requests import Answer, Question, count_of
 from picirc.quadrature import Rule, clenshaw_curtis, gauss_hermite, gauss_legendre, midpoint, trapezoidal
 from picirc.structure.bayesnet import BayesNet
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
@@ -45,10 +46,8 @@ class CircuitQuestions:
         if len(self.circuit.units) > _MOST_UNITS:
             raise ArgumentError("model", f"a circuit of at most {_MOST_UNITS} units", f"{len(self.circuit.units)}")
         self.exact: ExactGaussian | None = None
-        try:
+        with suppress(IntractableError):
             self.exact = self.circuit.exact()
-        except IntractableError:
-            pass
 
     @property
     def questions(self) -> Mapping[str, Question]:
@@ -59,7 +58,7 @@ class CircuitQuestions:
         """What the page needs to know once."""
         properties = self.circuit.properties
         names = ("smooth", "decomposable", "structured_decomposable", "tree_shaped")
-        start = {name: 0.0 for name in self.circuit.variables}
+        start = dict.fromkeys(self.circuit.variables, 0.0)
         if self.exact is not None:
             means = self.exact.mean.tolist()
             start = {name: round(mean, 3) for name, mean in zip(self.circuit.variables, means, strict=True)}

@@ -184,7 +184,7 @@ function tablePage(model) {
 
   function words(i, what) {
     const column = columns[i], span = column.high - column.low;
-    const label = value => (typeof value === "number" ? number(value, span) : String(value));
+    const label = value => (typeof value === "number" && column.kind !== "category" ? number(value, span) : String(value));
     if ("is" in what) return `${shorten(column.name, 24)} = ${shorten(label(what.is), 24)}`;
     if ("in" in what) return `${shorten(column.name, 24)} ∈ ${shorten(what.in.map(label).join(", "), 28)}`;
     if (what.from == null) return `${shorten(column.name, 24)} ≤ ${label(what.to)}`;
@@ -246,7 +246,10 @@ function tablePage(model) {
   async function sampleRows(seed) {
     try {
       const found = await fetchJson("sample", { evidence: asObject(sets[active]), n: 10, seed });
-      const cell = value => html("td", { class: typeof value === "number" ? "n" : "" }, value === null ? "" : typeof value === "number" ? number(value, value) : shorten(String(value), 40));
+      const cell = (value, i) => {
+        const measured = columns[i].kind !== "category";
+        return html("td", { class: measured ? "n" : "" }, value === null ? "" : measured ? number(value, columns[i].high - columns[i].low) : shorten(String(value), 40));
+      };
       drawnRows.replaceChildren(
         html("div", { class: "head" }, html("h2", {}, sets[active].size ? "Ten rows drawn given the evidence" : "Ten rows drawn"),
           html("button", { type: "button", onclick: () => sampleRows(seed + 1) }, "Draw again"),
@@ -488,9 +491,9 @@ function tablePage(model) {
         data.style.setProperty("--w", column.data ? column.data[k] : 0);
         a.style.setProperty("--w", first ?? 0);
         b.style.setProperty("--w", second ?? 0);
-        const text = [first, second].filter(s => s !== null).map(percent).join(" | ");
-        button.querySelector(".share").textContent = text;
-        button.setAttribute("aria-label", `${column.labels[k]}: ${text || "…"}`);
+        const texts = [first, second].map(share => (share === null ? "" : percent(share)));
+        button.querySelector(".share").replaceChildren(...texts.map((text, which) => html("span", { class: `set${which}` }, text)));
+        button.setAttribute("aria-label", `${column.labels[k]}: ${texts.filter(Boolean).join(", second ") || "…"}`);
       });
     }
     return { element: card, draw, focus: () => buttons[0].focus({ preventScroll: true }) };
@@ -545,7 +548,7 @@ function imagePage(model) {
   const canvas = html("canvas", { class: "editor", tabindex: 0, role: "application", "aria-roledescription": "image",
     "aria-label": "The image. Arrow keys move the cursor; space draws ink, backspace rubs out." });
   const picture = label => { const c = html("canvas", { width, height, role: "img", "aria-label": label }); return { element: html("figure", {}, c, html("figcaption", {}, label)), canvas: c }; };
-  const mean = picture("Mean of what is missing"), spread = picture("Standard deviation"), latents = picture("Posterior of the latents");
+  const mean = picture("Mean of what is missing"), spread = picture("Standard deviation"), latents = picture("Latents along their tree");
   const samples = Array.from({ length: 6 }, (_, k) => picture(`Sample ${k + 1}`));
   const facts = html("p", { class: "facts big" });
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -578,13 +581,26 @@ function imagePage(model) {
     if (document.activeElement === canvas) { context.strokeStyle = "#d97316"; context.lineWidth = 2; context.strokeRect(cursor.x * scale + 1, cursor.y * scale + 1, scale - 2, scale - 2); }
   }
 
+  // Each pixel in the colour of its latent, with the tree of the latents on top.
+  function drawLatents(values) {
+    const scale = Math.max(8, Math.floor(280 / Math.max(width, height))), middle = k => [(k % width + 0.5) * scale, (Math.floor(k / width) + 0.5) * scale];
+    latents.canvas.width = width * scale; latents.canvas.height = height * scale;
+    const context = latents.canvas.getContext("2d");
+    const colours = values.map(value => `rgb(${hue(value).map(Math.round).join(",")})`);
+    colours.forEach((colour, k) => { context.fillStyle = colour; context.fillRect(middle(k)[0] - scale / 2, middle(k)[1] - scale / 2, scale, scale); });
+    context.strokeStyle = dark.matches ? "#e8ebef66" : "#1b202666"; context.lineWidth = Math.max(1, scale / 24);
+    context.beginPath();
+    for (const [a, b] of model.edges) { context.moveTo(...middle(a)); context.lineTo(...middle(b)); }
+    context.stroke();
+  }
+
   const ask = asker("complete", answer => {
     paint(mean.canvas, grey(answer.mean));
     const most = Math.max(...answer.spread, 1e-9);
     paint(spread.canvas, k => { const s = shade((levels - 1) * answer.spread[k] / most); return [s, s, s]; });
     answer.samples.forEach((image, k) => paint(samples[k].canvas, grey(image)));
     latents.element.hidden = !answer.latents;
-    if (answer.latents) paint(latents.canvas, k => hue(answer.latents[k]));
+    if (answer.latents) drawLatents(answer.latents);
     facts.textContent = `log-likelihood ${answer.log_prob.toFixed(1)}` + (answer.bits === null ? "" : ` · ${answer.bits.toFixed(2)} bits per known pixel`) + ` · ${answer.missing} of ${size} pixels unknown`;
     say(facts.textContent);
   });
@@ -649,7 +665,7 @@ function imagePage(model) {
           button("All unknown", () => hide(() => true)), button("Blank", () => { pixels = Array(size).fill(0); changed(); }),
           html("label", { class: "file" }, "Load an image", html("input", { type: "file", accept: "image/*", onchange: event => event.target.files[0] && open(event.target.files[0]) })))),
       html("section", { class: "card results", "aria-label": "What the model says" }, html("div", { class: "head" }, html("h2", {}, "What the model says"), button("Other samples", () => { seed += 1; changed(); })), facts,
-        html("div", { class: "pictures" }, mean.element, spread.element, latents.element), html("h3", {}, "Samples of what is missing"), html("div", { class: "pictures" }, samples.map(s => s.element)))));
+        html("div", { class: "pictures few" }, mean.element, spread.element, latents.element), html("p", { class: "hint" }, model.edges.length ? "A latent is blue or orange depending on where on its axis the posterior lies, and pale where that is uncertain." : ""), html("h3", {}, "Samples of what is missing"), html("div", { class: "pictures" }, samples.map(s => s.element)))));
   latents.element.hidden = true;
   restore();
   current = changed;
@@ -732,15 +748,15 @@ function circuitPage(model) {
   const properties = html("ul", { class: "properties" }, Object.entries(model.properties).map(([name, broken]) => html("li", { class: broken ? "no" : "yes", title: broken }, `${broken ? "✗" : "✓"} ${broken ? "not " : ""}${titles[name]}`)));
   const kinds = ["input", "integral", "sum", "product"].map(kind => [kind, model.units.nodes.filter(node => node.kind === kind).length]).filter(([, count]) => count).map(([kind, count]) => `${count} ${kind}`).join(", ");
   show(html("header", { class: "top" }, html("div", {}, html("h1", {}, model.name), html("p", { class: "hint" }, `${model.variables.length} observed variables; units: ${kinds}`)), html("div", { class: "tools" }, copyButton())),
-    html("main", { id: "main", class: "circuit", tabindex: -1 },
+    html("main", { id: "main", class: "circuit", tabindex: -1 }, html("div", {},
       html("section", { class: "card controls", "aria-label": "Quadrature" }, html("h2", {}, "Quadrature"),
         html("div", { class: "variable" }, html("label", { for: "rule" }, "Rule"), select), html("div", { class: "variable" }, html("label", { for: "points" }, "N"), slider, nText),
         html("h3", {}, "Data point"), model.variables.map(variable), facts),
+      model.net ? html("section", { class: "card", "aria-label": "Bayesian network" }, html("h2", {}, "Bayesian network"), html("div", { class: "scroll" }, networkGraph(model.net)), html("p", { class: "hint" }, "Shaded: observed. White: latent, integrated out.")) : null), html("div", {},
       html("section", { class: "card", "aria-label": "Error against N" }, html("h2", {}, "Error of log p(x)"), chart,
         html("p", { class: "legend" }, html("span", {}, html("i", { class: "key set0" }), "estimated by refinement"), model.exact ? html("span", {}, html("i", { class: "key set1" }), "against the closed form") : null)),
-      html("section", { class: "card", "aria-label": "Posteriors" }, html("h2", {}, "Latents given x"), posteriors),
-      model.net ? html("section", { class: "card", "aria-label": "Bayesian network" }, html("h2", {}, "Bayesian network"), html("div", { class: "scroll" }, networkGraph(model.net)), html("p", { class: "hint" }, "Shaded: observed. White: latent, integrated out.")) : null,
-      html("section", { class: "card", "aria-label": "Circuit" }, html("h2", {}, "Integral circuit"), html("div", { class: "scroll" }, unitGraph(model.units)), properties)));
+      html("section", { class: "card", "aria-label": "Circuit" }, html("h2", {}, "Integral circuit"), html("div", { class: "scroll" }, unitGraph(model.units)), properties)), html("div", {},
+      html("section", { class: "card", "aria-label": "Posteriors" }, html("h2", {}, "Latents given x"), posteriors))));
   restore();
   current = changed;
   addEventListener("hashchange", () => { restore(); changed(); });
@@ -778,11 +794,13 @@ function graph(nodes, edges, label) {
     layer.forEach(k => { x[k] = Math.max(wanted.get(k), right + wide[k] / 2 + 16); right = x[k] + wide[k] / 2; shift += (wanted.get(k) - x[k]) / layer.length; });
     layer.forEach(k => { x[k] += shift; });
   }
-  const left = Math.min(...nodes.map((_, k) => x[k] - wide[k] / 2)) - 8, width = Math.max(...nodes.map((_, k) => x[k] + wide[k] / 2)) + 8 - left;
+  const left = Math.min(...nodes.map((_, k) => x[k] - wide[k] / 2)) - 48, width = Math.max(...nodes.map((_, k) => x[k] + wide[k] / 2)) + 48 - left;
   const y = k => 26 + 68 * depth[k], height = 52 + 68 * (layers.length - 1);
   const lines = edges.map(([a, b]) => {
     const dx = x[b] - x[a], dy = y(b) - y(a), long = Math.hypot(dx, dy) || 1;
-    const bend = Math.abs(depth[b] - depth[a]) > 1 ? 26 * (dx < 0 ? -1 : 1) : 0;
+    const crossed = bend => nodes.some((_, k) => k !== a && k !== b && [0.2, 0.35, 0.5, 0.65, 0.8].some(t =>
+      Math.abs(x[a] + t * dx + 2 * t * (1 - t) * bend - x[k]) < wide[k] / 2 + 6 && Math.abs(y(a) + t * dy - y(k)) < 24));
+    const bend = [0, 40, -40, 80, -80, 130, -130, 190, -190].find(way => !crossed(way)) ?? 0;
     return svg("path", { class: "edge", "stroke-width": 1.5, "marker-end": "url(#arrow)", d: `M${x[a] + 20 * dx / long} ${y(a) + 18 * dy / long}Q${(x[a] + x[b]) / 2 + bend} ${(y(a) + y(b)) / 2} ${x[b] - 20 * dx / long} ${y(b) - 19 * dy / long}` });
   });
   const shapes = nodes.map((node, k) => svg("g", { class: `unit ${node.kind}` }, svg("title", {}, node.title),

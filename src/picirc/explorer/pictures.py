@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.explore.requests import Answer, Question, count_of
+from picirc.explorer.requests import Answer, Question, count_of
 from picirc.qpc.distribution import QPC
 from picirc.qpc.latents import LatentPosterior
 from picirc.structure.trees import LatentTree
@@ -108,7 +108,8 @@ class PictureQuestions:
             posterior = posteriors.get(f"z{latent}")
             if posterior is not None and pixels:
                 found[list(pixels)] = _place(posterior)
-        return np.round(found, 4).tolist()
+        rounded: list[list[float]] = np.round(found, 4).tolist()
+        return rounded
 
     def _edges(self, tree: LatentTree) -> list[list[int]]:
         """The edges between latents as pairs of pixels, for latents that have pixels."""

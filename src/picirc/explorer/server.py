@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from picirc.errors import ArgumentError
-from picirc.explore.requests import Answer, Page
+from picirc.explorer.requests import Answer, Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -98,7 +98,7 @@ def application(page: Page, token: str, *, framed: bool = False) -> ASGIApp:
         name = request.path_params.get("name", "")
         if name not in _FILES:
             return _json({"error": f"there is no file {name!r}"}, 404, frames)
-        content = files("picirc.explore").joinpath("static", name or "index.html").read_bytes()
+        content = files("picirc.explorer").joinpath("static", name or "index.html").read_bytes()
         return _respond(content, f"{_FILES[name]}; charset=utf-8", 200, frames)
 
     def model(_: Request) -> Response:

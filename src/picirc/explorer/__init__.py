@@ -13,11 +13,11 @@ import torch
 from picirc.circuit import Circuit
 from picirc.data import Dataset
 from picirc.errors import ArgumentError
-from picirc.explore.circuits import CircuitQuestions
-from picirc.explore.pictures import PictureQuestions
-from picirc.explore.questions import TableQuestions
-from picirc.explore.requests import Page
-from picirc.explore.server import Explorer
+from picirc.explorer.circuits import CircuitQuestions
+from picirc.explorer.pictures import PictureQuestions
+from picirc.explorer.questions import TableQuestions
+from picirc.explorer.requests import Page
+from picirc.explorer.server import Explorer
 from picirc.io import describe, load
 from picirc.pic import HCLT, PIC
 from picirc.qpc.distribution import QPC
@@ -77,7 +77,7 @@ def make_page(model: Any, data: Any = None, *, shape: tuple[int, int] | None = N
     if isinstance(model, TableModel):
         return TableQuestions(model, data, name or "Table")
     if isinstance(model, BayesNet | Circuit):
-        return CircuitQuestions(model, name or "Circuit")
+        return CircuitQuestions(model, name or ("Bayesian network" if isinstance(model, BayesNet) else "Circuit"))
     if isinstance(model, PIC | HCLT | QPC):
         return _images(model, data, shape, name)
     expected = "a TableModel, PIC, HCLT, QPC, BayesNet, Circuit or the path of a saved model"
