@@ -34,6 +34,7 @@ _DATA, _MODEL, _BEFORE = "#c3cad2", "#1f63ad", "#6b7480"
 _COLOURS = ("#1f63ad", "#d55e00", "#009e73", "#8a4fb0")  # told apart by colour-blind readers too
 _MARKS = "osv^"
 _LARGEST_DOTS = 9.0
+_MOST_NAMES = 6  # of the variables of one latent
 
 
 def tree(
@@ -136,7 +137,7 @@ def _marginal(panel: Axes, column: Mapping[str, Any], before: list[float], after
 def pairs(
     model: TableModel, columns: Sequence[str], data: Any = None, n: int = 500, seed: int = 0, axes: Any = None
 ) -> Panels:
-    """Every two of some columns against each other: rows drawn from the model, on top of the data.
+    """Every two of some columns against each other: the data above the diagonal, rows drawn from the model below it.
 
     Args:
         model: The model of a table.
@@ -158,9 +159,10 @@ def pairs(
     for down, row in enumerate(places):
         for across, column in enumerate(places):
             panel = panels[down, across]
-            for values, colour in ((rows, "#7d8794"), (drawn, _MODEL)):
-                if values is not None:
-                    _pair(panel, model, values, row, column, colour)
+            if down >= across or rows is None:
+                _pair(panel, model, drawn, row, column, _MODEL)
+            if down <= across and rows is not None:
+                _pair(panel, model, rows, row, column, _BEFORE)
             _name(panel, model, (row if across == 0 else -1), (column if down == len(places) - 1 else -1))
     return panels
 

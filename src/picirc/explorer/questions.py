@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from picirc.errors import ArgumentError, ImpossibleEvidenceError
+from picirc.errors import ArgumentError, ImpossibleEvidenceError, StructureError
 from picirc.explorer.requests import Answer, Question, count_of
 from picirc.qpc.queries import Marginals
 from picirc.report.anomalies import strange_cells, surprises
@@ -28,7 +28,7 @@ from picirc.tables.columns import Column
 Array = npt.NDArray[np.float64]
 
 _BINS = 48  # of the axis of a column of numbers; each has a point of the grid in its middle
-_TAILS = np.array([0.02, 0.06, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0])  # points beyond the axis, in units of its length
+_TAILS = np.array([*np.arange(1, 13) * 0.03, 0.5, 0.8, 1.5, 4.0])  # points beyond the axis, in units of its length
 _BARS = 60  # of a column of counts
 _DRAWN = 2000  # rows, for the tree, the axes and the surprise of rows
 _NODES, _FEWER = 24, 8  # of a range alone, and of each of several
@@ -81,8 +81,8 @@ class Axis:
         found: Array = np.diff(np.clip(np.concatenate([[0.0], np.cumsum(masses)]), *ends))
         return found
 
-    def summary(self, masses: Array) -> Answer:
-        """Mean, quantiles and the heights to draw."""
+    def summary(self, masses: Array, known: Restriction | None = None) -> Answer:
+        """Mean, quantiles and the heights to draw, for a column that may be known to lie in a range."""
         total = masses.sum()
         if not total > 0:
             raise ImpossibleEvidenceError(f"{self.column.name}: the evidence leaves no value possible.")
@@ -97,8 +97,9 @@ class Axis:
         else:
             below = np.concatenate([[0.0], np.cumsum(masses)])
             rising = below + np.arange(len(below)) * 1e-15
-            quantiles = np.interp(_QUANTILES, rising, self.grid).tolist()
-            mean = float(masses @ ((self.grid[1:] + self.grid[:-1]) / 2))
+            grid = self.grid if known is None else np.clip(self.grid, known.low, known.high)
+            quantiles = np.interp(_QUANTILES, rising, grid).tolist()
+            mean = float(masses @ ((grid[1:] + grid[:-1]) / 2))
             shown = shown.reshape(-1, 2).sum(1)
         return {"heights": shown.tolist(), "mean": mean, "quantiles": [float(q) for q in quantiles]}
 
@@ -223,14 +224,18 @@ class TableQuestions:
         match known:
             case {"is": value, **rest} if not rest:
                 return Restriction(values=self._encoded(axis, [value]))
-            case {"in": [*values], **rest} if values and not rest:
+            case {"in": [*values], **rest} if values and not rest and axis.kind != "number":
                 return Restriction(values=self._encoded(axis, values))
             case {"from": low, "to": high, **rest} if not rest and axis.kind != "category":
                 bounds = (-math.inf if low is None else low, math.inf if high is None else high)
                 if not all(isinstance(bound, int | float) for bound in bounds) or not bounds[0] <= bounds[1]:
                     raise ArgumentError(name, "two numbers, the smaller one first, or null", f"{low} and {high}")
                 return Restriction(float(bounds[0]), float(bounds[1]))
-        ways = '{"is": value}, {"in": [values]}' + (' or {"from": a, "to": b}' if axis.kind != "category" else "")
+        ways = {
+            "category": '{"is": value} or {"in": [values]}',
+            "count": '{"is": value}, {"in": [values]} or {"from": a, "to": b}',
+            "number": '{"is": value} or {"from": a, "to": b}',
+        }[axis.kind]
         raise ArgumentError(name, ways, repr(known)[:80])
 
     def _encoded(self, axis: Axis, values: Sequence[Any]) -> tuple[float, ...]:
@@ -252,10 +257,14 @@ class TableQuestions:
         log_evidence = float(self.model.qpc.log_prob(points[None]))
         if uncertain:
             nodes = Nodes.of(self, points, uncertain, masses)
-            log_evidence += nodes.log_total
+            exact = self._log_intervals(points, uncertain)
+            log_evidence = log_evidence + nodes.log_total if exact is None else exact
             masses = self._mixed(nodes, uncertain, masses)
         certain = {place for place, known in evidence.items() if known.certain}
-        cards = [None if axis.place in certain else axis.summary(masses[axis.place]) for axis in self.axes]
+        cards = [
+            None if axis.place in certain else axis.summary(masses[axis.place], uncertain.get(axis.place))
+            for axis in self.axes
+        ]
         density = any(self.axes[place].kind == "number" and known.certain for place, known in evidence.items())
         return {
             "cards": cards,
@@ -263,6 +272,34 @@ class TableQuestions:
             "density": density,
             "matching": self._matching(evidence),
         }
+
+    def _log_intervals(self, points: torch.Tensor, uncertain: Evidence) -> float | None:
+        """The log-probability of values, ranges and sets together; None if the circuit has no closed form for it."""
+        if any(self.axes[place].step > 1 for place in uncertain):
+            return None
+        ranges = {place for place in uncertain if self.axes[place].kind == "number"}
+        sets = {
+            place: self.axes[place].encoded[uncertain[place].points(self.axes[place])]
+            for place in uncertain.keys() - ranges
+        }
+        choices = np.array(list(product(*sets.values())), dtype=np.float64)
+        rows = points.repeat(len(choices), 1)
+        rows[:, list(sets)] = torch.from_numpy(choices)
+        low, high = torch.full_like(rows, -torch.inf), torch.full_like(rows, torch.inf)
+        for place in ranges:
+            low[:, place], high[:, place] = self._bounds(self.axes[place], uncertain[place])
+        try:
+            logs = self.model.qpc.log_interval(low, high, given=rows) + self.model.qpc.log_prob(rows)
+        except (StructureError, NotImplementedError):
+            return None
+        return float(logs.logsumexp(0))
+
+    def _bounds(self, axis: Axis, known: Restriction) -> tuple[float, float]:
+        """The ends of a range, encoded."""
+        ends = np.array([known.low, known.high])
+        finite = np.isfinite(ends)
+        ends[finite] = self._encode(axis.column, ends[finite]) if finite.any() else ends[finite]
+        return float(ends[0]), float(ends[1])
 
     def _masses(self, marginals: Marginals) -> list[Array]:
         """The distribution of every column on its grid, given one data point."""

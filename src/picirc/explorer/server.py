@@ -199,6 +199,7 @@ def _listen(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((HOST, port))
+        found.listen(128)  # so that a browser that is quicker than the server waits
     except (OSError, OverflowError) as error:
         found.close()
         raise ArgumentError("port", "a free port, or 0 for any", port, str(error)) from None

@@ -79,12 +79,15 @@ function problem(error) {
 }
 
 // One question of a kind at a time: while one is under way only the latest of the others is kept.
+let underWay = 0;
+const count = change => { underWay += change; if (underWay) document.body.dataset.busy = "yes"; else delete document.body.dataset.busy; };
+
 function asker(name, then) {
   let busy = false, waiting = null;
   const ask = async body => {
     if (busy) { waiting = body; return; }
     busy = true;
-    document.body.dataset.busy = "yes";
+    count(1);
     try {
       const answer = await fetchJson(name, body);
       $("problem").hidden = true;
@@ -93,7 +96,8 @@ function asker(name, then) {
       problem(error);
     }
     busy = false;
-    if (waiting !== null) { const next = waiting; waiting = null; ask(next); } else delete document.body.dataset.busy;
+    if (waiting !== null) { const next = waiting; waiting = null; ask(next); }
+    count(-1);
   };
   return ask;
 }
