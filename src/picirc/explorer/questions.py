@@ -256,7 +256,7 @@ class TableQuestions:
         masses = self._masses(marginals)
         log_evidence = float(self.model.qpc.log_prob(points[None]))
         if uncertain:
-            nodes = Nodes.of(self, points, uncertain, masses)
+            nodes = Nodes.of(self, points, uncertain, masses, marginals)
             exact = self._log_intervals(points, uncertain)
             log_evidence = log_evidence + nodes.log_total if exact is None else exact
             masses = self._mixed(nodes, uncertain, masses)
@@ -487,11 +487,18 @@ class Nodes:
     parts: Mapping[int, list[Stratum]]
 
     @classmethod
-    def of(cls, table: TableQuestions, points: torch.Tensor, uncertain: Evidence, alone: list[Array]) -> Nodes:
-        """The nodes of evidence."""
+    def of(
+        cls,
+        table: TableQuestions,
+        points: torch.Tensor,
+        uncertain: Evidence,
+        alone: list[Array],
+        marginals: Marginals,
+    ) -> Nodes:
+        """The nodes of evidence; ``alone`` and ``marginals`` are the distributions given the exact values."""
         several = sum(table.axes[place].kind == "number" for place in uncertain) > 1
         parts = {
-            place: _strata(table.axes[place], known, alone[place], _FEWER if several else _NODES)
+            place: _strata(table.axes[place], known, alone[place], marginals, _FEWER if several else _NODES)
             for place, known in uncertain.items()
         }
         size = math.prod(map(len, parts.values()))
@@ -535,7 +542,7 @@ class Stratum:
 
     Attributes:
         value: The value that stands for it, encoded.
-        log_width: The logarithm of what its density is multiplied by to give a probability; 0 for a category.
+        log_width: The logarithm of its probability divided by the density of the value; 0 for a category.
         point: For a discrete column the point of the grid.
     """
 
@@ -544,7 +551,7 @@ class Stratum:
     point: int = -1
 
 
-def _strata(axis: Axis, known: Restriction, alone: Array, n: int) -> list[Stratum]:
+def _strata(axis: Axis, known: Restriction, alone: Array, marginals: Marginals, n: int) -> list[Stratum]:
     if axis.kind != "number":
         return [Stratum(float(axis.encoded[point]), math.log(axis.step), int(point)) for point in known.points(axis)]
     below = np.concatenate([[0.0], np.cumsum(axis.cut(alone, known))])
@@ -552,10 +559,11 @@ def _strata(axis: Axis, known: Restriction, alone: Array, n: int) -> list[Stratu
         raise ImpossibleEvidenceError(f"{axis.column.name}: no value in this range is possible; make it wider.")
     middles = (np.arange(n) + 0.5) / n * below[-1]
     rising = below + np.arange(len(below)) * 1e-15
-    values = np.interp(middles, rising, axis.encoded)
-    gap = np.clip(np.searchsorted(axis.encoded, values, side="right") - 1, 0, len(alone) - 1)
-    density = np.maximum(alone[gap] / np.diff(axis.encoded)[gap], 1e-300)
-    return [Stratum(float(v), math.log(below[-1] / n / d)) for v, d in zip(values, density, strict=True)]
+    values = torch.from_numpy(np.interp(middles, rising, axis.encoded))
+    rows = torch.full((n, len(marginals.mean)), torch.nan, dtype=torch.float64)
+    rows[:, axis.place] = values
+    logs = math.log(below[-1] / n) - marginals.log_prob(rows)[:, axis.place]
+    return [Stratum(value, width) for value, width in zip(values.tolist(), logs.tolist(), strict=True)]
 
 
 def _limits(values: Array) -> tuple[float, float]:

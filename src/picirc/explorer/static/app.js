@@ -83,16 +83,18 @@ let underWay = 0;
 const count = change => { underWay += change; if (underWay) document.body.dataset.busy = "yes"; else delete document.body.dataset.busy; };
 
 function asker(name, then) {
-  let busy = false, waiting = null;
+  let busy = false, waiting = null, failed = false;
   const ask = async body => {
     if (busy) { waiting = body; return; }
     busy = true;
     count(1);
     try {
       const answer = await fetchJson(name, body);
-      $("problem").hidden = true;
+      if (failed) $("problem").hidden = true;
+      failed = false;
       then(answer, body);
     } catch (error) {
+      failed = true;
       problem(error);
     }
     busy = false;
