@@ -216,7 +216,7 @@ def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:
     if isinstance(region, bool) or not isinstance(region, int) or not 0 <= region < len(regions):
         raise ArgumentError("region", f"a whole number from 0 to {len(regions) - 1}", region)
     axes = _axes(ax)
-    axes.imshow(regions[region].clamp(min=0).sqrt(), cmap="magma", vmin=0, aspect="auto")
+    axes.imshow(regions[region].clamp(min=0).sqrt().numpy(), cmap="magma", vmin=0, aspect="auto")
     axes.set_xlabel("state of the child")
     axes.set_ylabel("state of the parent")
     return axes
@@ -241,9 +241,9 @@ def latents(qpc: QPC, x: Tensor, name: str | None = None, ax: Axes | None = None
     for number in range(len(posterior.probabilities)):
         colour = _COLOURS[number % len(_COLOURS)]
         if posterior.grid is None:
-            axes.stairs(posterior.probabilities[number].cpu(), color=colour)
+            axes.stairs(posterior.probabilities[number].detach().cpu().numpy(), color=colour)
             continue
-        grid, density = posterior.grid.cpu(), posterior.density[number].cpu()
+        grid, density = (v.detach().cpu().numpy() for v in (posterior.grid, posterior.density[number]))
         axes.plot(grid, density, color=colour, marker=".", markersize=4, linewidth=1.2)
         axes.fill_between(grid, density, color=colour, alpha=0.12)
     axes.set_xlabel(name if posterior.grid is not None else f"state of {name}")
