@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,13 +21,15 @@ from playwright.sync_api import Page, sync_playwright
 import picirc as pc
 
 ASSETS = Path(__file__).parent / "assets"
-COLOURS = 128  # of a picture, so that its file is small
+COLOURS = 255  # of a picture, so that its file is small
 
 
 def table() -> pc.Explorer:
     """Penguins of one species that weigh much."""
     penguins = load_penguins()
-    return pc.explore(pc.fit_table(penguins), data=penguins, browser=False, wait=False)
+    with tempfile.TemporaryDirectory() as folder:
+        pc.fit_table(penguins).save(f"{folder}/penguins")  # the page is called as the folder
+        return pc.explore(f"{folder}/penguins", data=penguins, browser=False, wait=False)
 
 
 def images() -> pc.Explorer:
