@@ -18,7 +18,7 @@ import torch
 
 from picirc.errors import ArgumentError, ImpossibleEvidenceError, StructureError
 from picirc.explorer.requests import Answer, Question, count_of
-from picirc.qpc.queries import Marginals
+from picirc.qpc.marginals import Marginals
 from picirc.report.anomalies import strange_cells, surprises
 from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
@@ -31,8 +31,9 @@ _BINS = 48  # of the axis of a column of numbers; each has a point of the grid i
 _TAILS = np.array([*np.arange(1, 13) * 0.03, 0.5, 0.8, 1.5, 4.0])  # points beyond the axis, in units of its length
 _BARS = 60  # of a column of counts
 _DRAWN = 2000  # rows, for the tree, the axes and the surprise of rows
-_NODES, _FEWER = 24, 8  # of a range alone, and of each of several
-_MOST_NODES = 192  # combinations of nodes of ranges and of categories in sets
+_NODES, _FEWER = 12, 6  # of a range alone, and of each of several
+_MOST_NODES = 128  # combinations of nodes of ranges and of categories in sets
+_NEGLIGIBLE = 1e-5  # a node of less weight is left out
 _CANDIDATES, _ROUNDS = 2048, 16  # rows drawn to find some in ranges and sets
 _LISTED = 20
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -301,46 +302,33 @@ class TableQuestions:
         ends[finite] = self._encode(axis.column, ends[finite]) if finite.any() else ends[finite]
         return float(ends[0]), float(ends[1])
 
-    def _masses(self, marginals: Marginals) -> list[Array]:
-        """The distribution of every column on its grid, given one data point."""
-        longest = max(len(axis.grid) for axis in self.axes)
-        values = torch.full((longest, len(self.axes)), torch.nan, dtype=torch.float64)
-        for axis in self.axes:
+    def _masses(self, marginals: Marginals, every: int = 1) -> list[Array]:
+        """The distribution of every column on its grid given one data point; numbers at every so many points of it."""
+        parts = [slice(None, None, every if axis.kind == "number" else 1) for axis in self.axes]
+        points = [axis.encoded[part] for axis, part in zip(self.axes, parts, strict=True)]
+        values = torch.full((max(map(len, points)), len(self.axes)), torch.nan, dtype=torch.float64)
+        for axis, own in zip(self.axes, points, strict=True):
             if axis.kind != "category":
-                values[: len(axis.grid), axis.place] = torch.from_numpy(axis.encoded)
+                values[: len(own), axis.place] = torch.from_numpy(own)
         densities = marginals.log_prob(values).exp().numpy()
-        return [
-            axis.masses(self._probabilities(marginals, axis)[0])
-            if axis.kind == "category"
-            else axis.masses(densities[: len(axis.grid), axis.place])
-            for axis in self.axes
-        ]
+        found = []
+        for axis, own in zip(self.axes, points, strict=True):
+            if axis.kind == "category":
+                found.append(marginals.probabilities(self.model.qpc.variables[axis.place]).numpy())
+            else:
+                found.append(axis.masses(np.interp(axis.encoded, own, densities[: len(own), axis.place])))
+        return found
 
     def _mixed(self, nodes: Nodes, uncertain: Evidence, alone: list[Array]) -> list[Array]:
         """The average of the distributions given each node; ``alone`` is what the exact values say by themselves."""
-        marginals = self.model.qpc.marginals(given=nodes.rows)
-        longest = max(len(axis.grid[::2]) for axis in self.axes)
-        densities = np.zeros((longest, len(self.axes)))
-        for point in range(longest):
-            values = torch.full_like(nodes.rows, torch.nan)
-            for axis in self.axes:
-                if axis.kind != "category" and axis.place not in uncertain and point < len(axis.grid[::2]):
-                    values[:, axis.place] = axis.encoded[2 * point]
-            densities[point] = nodes.weights @ marginals.log_prob(values).exp().numpy()
-        found = []
-        for axis in self.axes:
-            if axis.place in uncertain:
-                found.append(nodes.own(axis, uncertain[axis.place], alone[axis.place]))
-            elif axis.kind == "category":
-                found.append(nodes.weights @ self._probabilities(marginals, axis))
-            else:
-                size = len(axis.grid)
-                fine = np.interp(np.arange(size), np.arange(0, size, 2), densities[: len(axis.grid[::2]), axis.place])
-                found.append(axis.masses(fine))
+        found = [np.zeros_like(masses) for masses in alone]
+        for row, weight in zip(nodes.rows, nodes.weights, strict=True):
+            if weight > _NEGLIGIBLE:
+                for total, masses in zip(found, self._masses(self.model.qpc.marginals(given=row), 2), strict=True):
+                    total += weight * masses
+        for place, known in uncertain.items():
+            found[place] = nodes.own(self.axes[place], known, alone[place])
         return found
-
-    def _probabilities(self, marginals: Marginals, axis: Axis) -> Array:
-        return np.atleast_2d(marginals.probabilities(self.model.qpc.variables[axis.place]).numpy())
 
     def _row(self, known: Evidence) -> torch.Tensor:
         row = torch.full((len(self.axes),), torch.nan, dtype=torch.float64)
