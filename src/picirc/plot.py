@@ -17,7 +17,7 @@ from picirc.learning.history import History
 from picirc.pic import HCLT, PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
-from picirc.report.tree import rows_of
+from picirc.report.dependencies import rows_of
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 

@@ -222,9 +222,9 @@ def explore(
         browser: Open the browser.
         reading: How the table is read.
     """
-    from picirc.cli.exploring import serve
+    from picirc.cli.queries import serve_page
 
-    serve(model, data, reading, port, browser=browser)
+    serve_page(model, data, reading, port, browser=browser)
 
 
 def evaluate(model: Path, /, *, data: DataOptions = _DATA, query: QueryOptions = _QUERY) -> None:

@@ -156,7 +156,7 @@ def _units(circuit: Circuit) -> Answer:
     nodes = []
     for unit in units:
         free, scope = sorted(circuit.free(unit)), sorted(circuit.scope(unit))
-        nodes.append({"name": circuit.names[id(unit)], "kind": kinds[type(unit)], "free": free, "scope": scope})
+        nodes.append({"name": circuit.names[unit], "kind": kinds[type(unit)], "free": free, "scope": scope})
     edges = [[number[id(unit)], number[id(child)]] for unit in units for child in unit.inputs]
     return {"nodes": nodes, "edges": edges}
 

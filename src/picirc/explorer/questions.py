@@ -19,11 +19,10 @@ import torch
 from picirc.errors import ArgumentError, ImpossibleEvidenceError, StructureError
 from picirc.explorer.requests import Answer, Question, count_of
 from picirc.qpc.marginals import Marginals
-from picirc.report.anomalies import strange_cells, surprises
+from picirc.report.surprises import strange_cells, surprises
 from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
-from picirc.tables import TableModel
-from picirc.tables.columns import Column
+from picirc.tables import Column, TableModel
 
 Array = npt.NDArray[np.float64]
 
