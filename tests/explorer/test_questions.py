@@ -165,7 +165,7 @@ def test_the_description_is_plain_json(page, mixed):
     [
         ([], "evidence: expected a mapping"),
         ({"colour": {"is": 1}}, "column: expected one of kind, length"),
-        ({"kind": {"is": "oak"}}, "a category that was there"),
+        ({"kind": {"is": "oak"}}, "a category that occurred"),
         ({"kind": {"from": 1, "to": 2}}, 'expected {"is": value}'),
         ({"kind": {"in": []}}, "expected"),
         ({"kind": {"is": None}}, "values of the column"),

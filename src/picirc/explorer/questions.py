@@ -35,6 +35,7 @@ _MOST_NODES = 128  # combinations of nodes of ranges and of categories in sets
 _NEGLIGIBLE = 1e-5  # a node of less weight is left out
 _CANDIDATES, _ROUNDS = 2048, 16  # rows drawn to find some in ranges and sets
 _LISTED = 20
+_TINY = np.finfo(np.float64).tiny
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -69,7 +70,13 @@ class Axis:
         """Probabilities from densities at the points: of the points of a discrete column, of the gaps of others."""
         found = density * self.step
         if self.kind == "number":
-            found = (density[1:] + density[:-1]) / 2 * np.diff(self.encoded)
+            found = (density[1:] + density[:-1]) / 2
+            # Far out the gaps are wide, and the density falls like an exponential function.
+            rise = np.diff(np.log(np.maximum(density, _TINY)))
+            steep = np.abs(rise) > 1e-3
+            steep[self.first : self.last] = False
+            found[steep] = np.diff(density)[steep] / rise[steep]
+            found *= np.diff(self.encoded)
         total = found.sum()
         return found / total if total > 0 else found
 

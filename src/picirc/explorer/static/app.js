@@ -159,7 +159,11 @@ function tablePage(model) {
     if (!sets[0].size && answers.length) prior = answers[0];
     draw();
   });
-  const askPrior = async () => { prior = (await fetchJson("answer", { evidence: [{}] })).answers[0]; };
+  const begin = async () => {
+    count(1);
+    try { prior = (await fetchJson("answer", { evidence: [{}] })).answers[0]; changed(); } catch (error) { problem(error); }
+    count(-1);
+  };
 
   function changed() {
     const state = {};
@@ -520,7 +524,7 @@ function tablePage(model) {
   current = changed;
   addEventListener("hashchange", () => { restore(); changed(); });
   drawEvidence();
-  askPrior().then(() => changed()).catch(problem);
+  begin();
 }
 
 function legend(model) {
