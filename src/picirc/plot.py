@@ -63,11 +63,13 @@ def tree(
     size = float(np.clip(900 / structure.n_latents, 12, 90))
     axes.scatter(depth, [-row for row in rows], s=size, color=_MODEL, zorder=2)
     for latent, own in enumerate(structure.variables):
-        label = _shorten(", ".join(names[variable] for variable in own), 40)
+        label = "\n".join(_shorten(names[variable], 30) for variable in own[:_MOST_NAMES])
         axes.annotate(
-            label, (depth[latent], -rows[latent]), (6, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    axes.margins(x=0.12, y=0.08)
+            label + ("\n…" if len(own) > _MOST_NAMES else ""), (depth[latent], -rows[latent]), (7, 0),
+            textcoords="offset points", va="center", fontsize=8,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": axes.get_facecolor(), "edgecolor": "none"},
+        )  # fmt: skip
+    axes.margins(x=0.15, y=0.1)
     axes.axis("off")
     return axes
 
