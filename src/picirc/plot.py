@@ -13,8 +13,9 @@ from torch import Tensor
 from picirc.circuit import Circuit
 from picirc.errors import ArgumentError, IntractableError
 from picirc.explorer.questions import TableQuestions
+from picirc.hclt import HCLT
 from picirc.learning.history import History
-from picirc.pic import HCLT, PIC
+from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
 from picirc.report.dependencies import rows_of

@@ -18,8 +18,9 @@ from picirc.explorer.pictures import PictureQuestions
 from picirc.explorer.questions import TableQuestions
 from picirc.explorer.requests import Page
 from picirc.explorer.server import Explorer
+from picirc.hclt import HCLT
 from picirc.io import describe, load
-from picirc.pic import HCLT, PIC
+from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted
 from picirc.structure.bayesnet import BayesNet
