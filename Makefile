@@ -3,13 +3,18 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 
-.PHONY: demo test check format sanity bench bench-training bench-tables bench-peers hammer docs docs-serve clean
+.PHONY: demo test test-browser check format sanity bench bench-training bench-tables bench-peers hammer docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
 test: check
 	$(BIN)/python -m pytest -n 2
+
+# The pages of the explorer and the report in a real browser. `make test` runs these too where Chromium is installed.
+test-browser: .venv/ready
+	command -v chromium || (apt-get update && apt-get install -y chromium)
+	$(BIN)/python -m pytest tests/explorer/test_browser.py tests/report/test_browser.py
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

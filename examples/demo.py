@@ -6,6 +6,7 @@ Each part of the tour is a function that prints what it shows and may draw into 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -139,6 +140,8 @@ def main() -> None:
     figure.savefig(picture)
     print(f"\nA picture of it: {picture}")
     digits.main()
+    heading("Ask the model yourself, in the browser")
+    print(f"{Path(sys.executable).parent / 'picirc'} explore {digits.MODEL.resolve()} --data digits")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from picirc.structure import chow_liu
 
 POINTS = 32
 STEPS = 1000
+MODEL = Path("demo-digits")
 
 
 def independent_bits(train: np.ndarray, test: np.ndarray, values: int) -> float:
@@ -42,8 +43,8 @@ def bits(qpc: pc.QPC, data: np.ndarray) -> float:
     return pc.bits_per_dimension(pc.mean_log_prob(qpc, data), data.shape[1])
 
 
-def learn(data: pc.data.Dataset) -> tuple[pc.QPC, pc.QPC]:
-    """Fit a PIC and an HCLT on the same tree; both as circuits with the same number of states."""
+def learn(data: pc.data.Dataset) -> tuple[pc.PIC, pc.HCLT]:
+    """Fit a PIC and an HCLT on the same tree, with the same number of states."""
     tree = pc.hidden_chow_liu(data.train)
     family = pc.Categorical(data.categories)
     seed = torch.Generator().manual_seed(0)
@@ -55,7 +56,7 @@ def learn(data: pc.data.Dataset) -> tuple[pc.QPC, pc.QPC]:
     schedule = pc.Cosine(0.6, 0.02, period=None)
     options = {"steps": STEPS, "schedule": schedule, "smoothing": 0.2, "validate_every": 50}
     hclt, _ = pc.fit_em(hclt, data.train, data.valid, **options)
-    return pic(pc.midpoint(POINTS)), hclt()
+    return pic, hclt
 
 
 def sheet(images: torch.Tensor, columns: int) -> np.ndarray:
@@ -95,7 +96,8 @@ def main() -> None:
     start = time.perf_counter()
     data = pc.data.load("digits")
     print(f"\nDigits: {len(data.train)} images of 8 × 8 pixels to learn from, {len(data.test)} to test; N = {POINTS}")
-    qpc, hclt = learn(data)
+    pic, table = learn(data)
+    qpc, hclt = pic(pc.midpoint(POINTS)), table()
     scores = {
         "independent pixels": independent_bits(data.train, data.test, data.categories),
         "Chow–Liu tree": chow_liu_bits(data.train, data.test, data.categories),
@@ -108,6 +110,7 @@ def main() -> None:
     path = Path("demo-digits.png")
     draw(qpc, hclt, data.test, path)
     print(f"samples, inpaintings and sum regions: {path}  ({time.perf_counter() - start:.0f} s)")
+    pc.save(pic, MODEL)
 
 
 if __name__ == "__main__":

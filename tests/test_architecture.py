@@ -58,6 +58,8 @@ ORDER = (
         "tables",
         "estimators",
         "report",
+        "explorer",
+        "plot",
         "cli",
         "__main__",
     ),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from picirc import data as data
     from picirc import io as io
+    from picirc import plot as plot
     from picirc import tables as tables
     from picirc.circuit import Circuit as Circuit
     from picirc.circuit import from_bayesnet as from_bayesnet
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from picirc.estimators import PICDensity as PICDensity
     from picirc.estimators import PICImputer as PICImputer
     from picirc.exact import ExactGaussian as ExactGaussian
+    from picirc.explorer import Explorer as Explorer
+    from picirc.explorer import explore as explore
     from picirc.functions import Conditional as Conditional
     from picirc.functions import Density as Density
     from picirc.functions import LinearGaussian as LinearGaussian
@@ -99,6 +102,7 @@ _HOMES = {
     "errors": ("ArgumentError", "ImpossibleEvidenceError", "IntractableError", "SizeError", "StructureError"),
     "estimators": ("ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer"),
     "exact": ("ExactGaussian",),
+    "explorer": ("Explorer", "explore"),
     "functions": ("Conditional", "Density", "LinearGaussian"),
     "inputs": ("Bernoulli", "Binomial", "Categorical", "Family", "Gaussian", "Laplace", "Poisson", "StudentT"),
     "io": ("load", "save"),
@@ -126,7 +130,7 @@ _HOMES = {
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
     "tables": ("Schema", "TableModel", "fit_table"),
 }
-_MODULES = ("data", "io", "tables")
+_MODULES = ("data", "io", "plot", "tables")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, *_MODULES])

@@ -202,6 +202,31 @@ def report(
     write_page(model, data, reading, out, seed)
 
 
+def explore(
+    model: Path = _FOLDER,
+    /,
+    *,
+    data: str | None = None,
+    port: int = 0,
+    browser: Annotated[bool, Parameter(negative="--no-browser")] = True,
+    reading: TableOptions = _TABLE,
+) -> None:
+    """Open a page in the browser that asks a model; Ctrl-C ends it.
+
+    The page comes from this computer and answers nobody else. Nothing is written.
+
+    Args:
+        model: The folder or file of the model.
+        data: What to compare it with: the file of a table, or for a model of images the name of a data set.
+        port: The port of the page; by default a free one.
+        browser: Open the browser.
+        reading: How the table is read.
+    """
+    from picirc.cli.queries import serve_page
+
+    serve_page(model, data, reading, port, browser=browser)
+
+
 def evaluate(model: Path, /, *, data: DataOptions = _DATA, query: QueryOptions = _QUERY) -> None:
     """Print the mean log-likelihood and the bits per dimension of each part of the data.
 
@@ -229,4 +254,4 @@ def inspect(model: Path = _FOLDER, /, *, points: int | None = None, batch: int =
 
 
 # In the order of the help.
-ALL: tuple[Callable[..., int | None], ...] = (fit, score, sample, impute, classify, report, evaluate, inspect)
+ALL: tuple[Callable[..., int | None], ...] = (fit, score, sample, impute, classify, report, explore, evaluate, inspect)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from picirc.compile.integrate import compiled_of
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.tables import cell_text, encode_table, typed_cells
 from picirc.errors import ArgumentError, printable
+from picirc.explorer import Explorer, make_page
 from picirc.inputs import Family
 from picirc.inputs.finite import FiniteFamily
 from picirc.io import describe, load
@@ -344,6 +346,34 @@ def write_page(first: Path, table: Path, options: TableOptions, out: Path, seed:
     model, frame = _open_both(first, table, options)
     write_report(model, _known(model, frame), out, seed=seed)
     say(f"saved {out}")
+
+
+# explore
+
+
+def serve_page(path: Path, source: str | None, options: TableOptions, port: int, *, browser: bool) -> None:
+    """Show a model in the browser until Ctrl-C.
+
+    Args:
+        path: The model.
+        source: What to compare it with: the file of a table, or for a model of images the name of a data set.
+        options: How the table is read.
+        port: The port; 0 for a free one.
+        browser: Whether to open the browser.
+    """
+    saved = open_model(path)
+    shape, name = (saved.notes.get("data") or {}).get("image_shape"), path.resolve().name
+    if saved.of_table:
+        model, frame = (_open_table_model(path), None) if source is None else _open_both(path, Path(source), options)
+        page = make_page(model, None if frame is None else _known(model, frame), name=name)
+    else:
+        images = None if source is None else read_data(DataOptions(data=source))
+        page = make_page(saved.model, images, shape=tuple(shape) if shape else None, name=name)
+    explorer = Explorer(page, port)
+    print(f"The explorer is at {explorer.url}\nCtrl-C ends it.", flush=True)
+    if browser:
+        webbrowser.open(explorer.url)
+    explorer.wait()
 
 
 # sample

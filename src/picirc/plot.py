@@ -1,0 +1,356 @@
+"""Plots of models and circuits: matplotlib axes in, axes out. They need the extra ``viz``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from picirc.circuit import Circuit
+from picirc.errors import ArgumentError, IntractableError
+from picirc.explorer.questions import TableQuestions
+from picirc.hclt import HCLT
+from picirc.learning.history import History
+from picirc.pic import PIC
+from picirc.qpc.distribution import QPC
+from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
+from picirc.report.dependencies import rows_of
+from picirc.structure.trees import LatentTree
+from picirc.tables import TableModel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+    Panels = npt.NDArray[np.object_]  # of axes
+
+__all__ = ["latents", "marginals", "pairs", "quadrature", "sum_region", "training", "tree"]
+
+_DATA, _MODEL, _BEFORE = "#c3cad2", "#1f63ad", "#6b7480"
+_COLOURS = ("#1f63ad", "#d55e00", "#009e73", "#8a4fb0")  # told apart by colour-blind readers too
+_MARKS = "osv^"
+_LARGEST_DOTS = 9.0
+_MOST_NAMES = 6  # of the variables of one latent
+
+
+def tree(
+    model: TableModel | PIC | HCLT | LatentTree, names: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
+    """The latent tree of a model, the root on the left; a latent shows the variables that hang on it.
+
+    Args:
+        model: A model, or the tree itself.
+        names: The names of the variables; by default those of the table, or their numbers.
+        ax: Where to draw; by default a new figure.
+    """
+    structure = model.pic.structure if isinstance(model, TableModel) else getattr(model, "structure", model)
+    if not isinstance(structure, LatentTree):
+        raise ArgumentError("model", "a latent tree, or a model on one", type(structure).__name__)
+    if names is None:
+        names = model.schema.names if isinstance(model, TableModel) else list(map(str, range(structure.n_variables)))
+    axes = _axes(ax)
+    depth = [0] * structure.n_latents
+    for latent in reversed(structure.order[:-1]):
+        depth[latent] = depth[structure.parents[latent]] + 1
+    rows = rows_of(structure)
+    for latent, parent in enumerate(structure.parents):
+        if parent >= 0:
+            axes.plot([depth[parent], depth[latent]], [-rows[parent], -rows[latent]], color=_DATA, zorder=1)
+    size = float(np.clip(900 / structure.n_latents, 12, 90))
+    axes.scatter(depth, [-row for row in rows], s=size, color=_MODEL, zorder=2)
+    for latent, own in enumerate(structure.variables):
+        label = "\n".join(_shorten(names[variable], 30) for variable in own[:_MOST_NAMES])
+        axes.annotate(
+            label + ("\n…" if len(own) > _MOST_NAMES else ""), (depth[latent], -rows[latent]), (7, 0),
+            textcoords="offset points", va="center", fontsize=8,
+            bbox={"boxstyle": "square,pad=0.1", "facecolor": axes.get_facecolor(), "edgecolor": "none"},
+        )  # fmt: skip
+    axes.margins(x=0.15, y=0.1)
+    axes.axis("off")
+    return axes
+
+
+def marginals(
+    model: TableModel,
+    given: Mapping[str, Any] | None = None,
+    data: Any = None,
+    columns: Sequence[str] | None = None,
+    axes: Any = None,
+) -> Panels:
+    """The distribution of every column given what is known, before the histogram of the data.
+
+    Args:
+        model: The model of a table.
+        given: What is known, a mapping from names to values.
+        data: Rows to compare with.
+        columns: The columns to draw; by default all that are not known.
+        axes: As many axes as columns; by default a new figure.
+
+    Returns:
+        The axes, one for each column.
+    """
+    questions = TableQuestions(model, data)
+    answers = [questions.given({name: {"is": value} for name, value in known.items()}) for known in ({}, given or {})]
+    wanted = [name for name in model.schema.names if name not in (given or {})] if columns is None else list(columns)
+    panels = _panels(axes, len(wanted), "axes")
+    described = questions.describe()["columns"]
+    for panel, name in zip(panels, wanted, strict=True):
+        place = model.schema.index(name)
+        before, after = (answer["cards"][place] for answer in answers)
+        if after is None:
+            raise ArgumentError("columns", "columns that are not known", name)
+        _marginal(panel, described[place], before["heights"], after["heights"], told=bool(given))
+        panel.set_title(_shorten(name, 30), fontsize=10)
+    return panels
+
+
+def _marginal(panel: Axes, column: Mapping[str, Any], before: list[float], after: list[float], *, told: bool) -> None:
+    data = column.get("data")
+    if column["kind"] == "category":
+        places = np.arange(len(after))
+        if data is not None:
+            panel.barh(places, data, color=_DATA, height=0.8)
+        panel.barh(places, after, color=_MODEL, height=0.4)
+        if told:
+            panel.scatter(before, places, marker="|", color=_BEFORE, s=80, zorder=3)
+        panel.set_yticks(places, [_shorten(str(label), 18) for label in column["labels"]])
+        panel.invert_yaxis()
+        panel.set_xlim(0, None)
+        return
+    edges = np.linspace(column["low"], column["high"], len(after) + 1)
+    if column["kind"] == "count":
+        edges = column["low"] + (np.arange(len(after) + 1) - 0.5) * column["step"]
+    width = float(edges[1] - edges[0])
+    middles = (edges[1:] + edges[:-1]) / 2
+    if data is not None:
+        panel.stairs(np.asarray(data) / width, edges, fill=True, color=_DATA)
+    if told:
+        panel.plot(middles, np.asarray(before) / width, color=_BEFORE, linestyle=":", linewidth=1.2)
+    panel.plot(middles, np.asarray(after) / width, color=_MODEL)
+    panel.fill_between(middles, np.asarray(after) / width, color=_MODEL, alpha=0.15)
+    panel.set_yticks([])
+    panel.set_ylim(0, None)
+
+
+def pairs(
+    model: TableModel, columns: Sequence[str], data: Any = None, n: int = 500, seed: int = 0, axes: Any = None
+) -> Panels:
+    """Every two of some columns against each other: the data above the diagonal, rows drawn from the model below it.
+
+    Args:
+        model: The model of a table.
+        columns: Two or more columns.
+        data: Rows to compare with.
+        n: How many rows are drawn.
+        seed: Decides them.
+        axes: ``(columns, columns)`` axes; by default a new figure.
+
+    Returns:
+        The axes, ``(columns, columns)``.
+    """
+    places = [model.schema.index(name) for name in columns]
+    if len(places) < 2:
+        raise ArgumentError("columns", "two columns or more", f"{len(places)}")
+    drawn = model.schema.encode(model.sample(n, seed=seed))
+    rows = None if data is None else model.schema.encode(data)
+    panels = _panels(axes, len(places) ** 2, "axes", across=len(places)).reshape(len(places), -1)
+    for down, row in enumerate(places):
+        for across, column in enumerate(places):
+            panel = panels[down, across]
+            if down >= across or rows is None:
+                _pair(panel, model, drawn, row, column, _MODEL)
+            if down <= across and rows is not None:
+                _pair(panel, model, rows, row, column, _BEFORE)
+            _name(panel, model, (row if across == 0 else -1), (column if down == len(places) - 1 else -1))
+    return panels
+
+
+def _pair(panel: Axes, model: TableModel, rows: npt.NDArray[np.float64], row: int, column: int, colour: str) -> None:
+    x, y = (_units(model, rows, place) for place in (column, row))
+    if row == column:
+        coded = model.schema.columns[row].coded
+        count = len(model.schema.columns[row].categories)
+        heights, edges = np.histogram(
+            x[~np.isnan(x)], count if coded else 24, (-0.5, count - 0.5) if coded else None, density=True
+        )
+        panel.stairs(heights, edges, color=colour)
+        panel.set_yticks([])
+        return
+    size = float(np.clip(4000 / max(1, len(rows)), 1.0, _LARGEST_DOTS))
+    noise = np.random.default_rng(0).uniform(-0.18, 0.18, (2, len(rows)))  # categories would hide each other
+    x, y = (v + w * model.schema.columns[p].coded for v, w, p in zip((x, y), noise, (column, row), strict=True))
+    panel.scatter(x, y, s=size, color=colour, alpha=0.5, linewidths=0)
+
+
+def _name(panel: Axes, model: TableModel, row: int, column: int) -> None:
+    for place, axis, name in ((row, panel.yaxis, panel.set_ylabel), (column, panel.xaxis, panel.set_xlabel)):
+        if place < 0:
+            axis.set_ticklabels([])
+            continue
+        name(_shorten(model.schema.names[place], 24), fontsize=9)
+        labels = model.schema.columns[place].categories
+        if labels and not (axis is panel.yaxis and panel.get_subplotspec() is None):
+            axis.set_ticks(range(len(labels)), [_shorten(str(label), 10) for label in labels], fontsize=8)
+
+
+def _units(model: TableModel, rows: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
+    """Numbers in the units of the table, and the codes of categories."""
+    column = model.schema.columns[place]
+    return rows[:, place] if column.coded else np.asarray(column.decode(rows[:, place]), np.float64)
+
+
+def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:
+    """The weights of one sum region: the probabilities of a child's states given those of its parent, as square roots.
+
+    Where the states lie on a grid neighbours are alike, and the picture is smooth.
+
+    Args:
+        qpc: The circuit.
+        region: Which region, counted over all levels.
+        ax: Where to draw; by default a new figure.
+    """
+    found = [w.detach().double().cpu() for w in qpc.parameters.weights if w.ndim >= 2]
+    regions = [one for w in found for one in w.reshape(-1, *w.shape[-2:])]
+    if isinstance(region, bool) or not isinstance(region, int) or not 0 <= region < len(regions):
+        raise ArgumentError("region", f"a whole number from 0 to {len(regions) - 1}", region)
+    axes = _axes(ax)
+    axes.imshow(regions[region].clamp(min=0).sqrt().numpy(), cmap="magma", vmin=0, aspect="auto")
+    axes.set_xlabel("state of the child")
+    axes.set_ylabel("state of the parent")
+    return axes
+
+
+def latents(qpc: QPC, x: Tensor, name: str | None = None, ax: Axes | None = None) -> Axes:
+    """The posterior density of a latent given each of a few data points, at the points of its grid.
+
+    Args:
+        qpc: The circuit.
+        x: ``(batch, variables)`` or one data point; NaN is missing.
+        name: The latent; by default the first one.
+        ax: Where to draw; by default a new figure.
+    """
+    rows = torch.as_tensor(x)
+    found = qpc.latents(rows if rows.ndim == 2 else rows[None])
+    name = next(iter(found)) if name is None else name
+    if name not in found:
+        raise ArgumentError("name", f"one of {', '.join(found)}", name)
+    posterior = found[name]
+    axes = _axes(ax)
+    for number in range(len(posterior.probabilities)):
+        colour = _COLOURS[number % len(_COLOURS)]
+        if posterior.grid is None:
+            axes.stairs(posterior.probabilities[number].detach().cpu().numpy(), color=colour)
+            continue
+        grid, density = (v.detach().cpu().numpy() for v in (posterior.grid, posterior.density[number]))
+        axes.plot(grid, density, color=colour, marker=".", markersize=4, linewidth=1.2)
+        axes.fill_between(grid, density, color=colour, alpha=0.12)
+    axes.set_xlabel(name if posterior.grid is not None else f"state of {name}")
+    axes.set_ylabel(f"p({name} | x)")
+    axes.set_ylim(0, None)
+    return axes
+
+
+def training(history: History | Sequence[Mapping[str, float]], ax: Axes | None = None) -> Axes:
+    """The mean log-likelihood of training and validation rows against the step, and the best validation.
+
+    Args:
+        history: What ``pc.fit`` returned, or its records.
+        ax: Where to draw; by default a new figure.
+    """
+    records = history.records if isinstance(history, History) else list(history)
+    if not records:
+        raise ArgumentError("history", "at least one record", "none")
+    axes = _axes(ax)
+    steps = [record["step"] for record in records]
+    axes.plot(steps, [record["train"] for record in records], color=_BEFORE, label="training")
+    valid = np.array([record["valid"] for record in records], dtype=np.float64)
+    if not np.isnan(valid).all():
+        best = int(np.nanargmax(valid))
+        axes.plot(steps, valid, color=_MODEL, label="validation")
+        axes.plot(steps[best], valid[best], "o", color=_MODEL, label=f"best, step {int(steps[best]):,}")
+    axes.set_xlabel("step")
+    axes.set_ylabel("mean log-likelihood")
+    axes.legend(frameon=False)
+    return axes
+
+
+def quadrature(
+    circuit: Circuit,
+    x: Tensor,
+    rules: Mapping[str, Callable[[int], Rule]] | None = None,
+    points: Sequence[int] = (4, 8, 12, 16, 24, 32, 48, 64, 96),
+    ax: Axes | None = None,
+) -> Axes:
+    """The largest error of the log-likelihood of some data against the number of points.
+
+    Against the closed form where there is one, as lines; what the circuit itself estimates, as dots.
+
+    Args:
+        circuit: An integral circuit.
+        x: The data.
+        rules: Rules by their names; by default trapezoidal, Gauss–Legendre and Gauss–Hermite.
+        points: Numbers of points.
+        ax: Where to draw; by default a new figure.
+    """
+    if rules is None:
+        rules = {"trapezoidal": trapezoidal, "Gauss–Legendre": gauss_legendre, "Gauss–Hermite": gauss_hermite}
+    try:
+        truth = circuit.exact().log_prob(x)
+    except IntractableError:
+        truth = None
+    axes = _axes(ax)
+    for number, (name, rule) in enumerate(rules.items()):
+        circuits = [circuit.integrate(rule(n)) for n in points]
+        colour, mark = _COLOURS[number % len(_COLOURS)], _MARKS[number % len(_MARKS)]
+        axes.plot(
+            points, [float(qpc.error(x).max()) for qpc in circuits], mark, color=colour, label=name, fillstyle="none"
+        )
+        if truth is not None:
+            errors = [max(float((qpc.log_prob(x) - truth).abs().max()), 1e-16) for qpc in circuits]
+            axes.plot(points, errors, color=colour, linewidth=1.2)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(points, list(map(str, points)), fontsize=8)
+    axes.set_xlabel("points N for each latent")
+    axes.set_ylabel("largest error of log p(x)")
+    axes.grid(color="#e8ebee", linewidth=0.6)
+    axes.legend(frameon=False)
+    return axes
+
+
+def _axes(ax: Axes | None) -> Axes:
+    if ax is not None:
+        return ax
+    return _pyplot().subplots(layout="constrained")[1]  # type: ignore[no-any-return]
+
+
+def _panels(axes: Any, count: int, argument: str, across: int = 4) -> Panels:
+    """So many axes, those given or new ones."""
+    if axes is not None:
+        found = np.array(axes, dtype=object).flatten()
+        if len(found) != count:
+            raise ArgumentError(argument, f"{count} axes", f"{len(found)}")
+        return found
+    across = max(1, min(across, count))
+    down = -(-count // across)
+    _, made = _pyplot().subplots(down, across, figsize=(2.7 * across, 2.1 * down), layout="constrained", squeeze=False)
+    for spare in made.flatten()[count:]:
+        spare.remove()
+    return made.flatten()[:count]  # type: ignore[no-any-return]
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError('plots need matplotlib: pip install "picirc[viz]"') from error
+    return plt
+
+
+def _shorten(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
