@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from picirc import data as data
     from picirc import io as io
+    from picirc import sequences as sequences
     from picirc import tables as tables
     from picirc.circuit import Circuit as Circuit
     from picirc.circuit import from_bayesnet as from_bayesnet
@@ -69,6 +70,10 @@ if TYPE_CHECKING:
     from picirc.quadrature import tensor_grid as tensor_grid
     from picirc.quadrature import trapezoidal as trapezoidal
     from picirc.report import write_report as write_report
+    from picirc.sequences import Forecast as Forecast
+    from picirc.sequences import SequenceModel as SequenceModel
+    from picirc.sequences import fit_sequences as fit_sequences
+    from picirc.sequences import state_space as state_space
     from picirc.structure.bayesnet import BayesNet as BayesNet
     from picirc.structure.chow_liu import hidden_chow_liu as hidden_chow_liu
     from picirc.structure.regions import RegionGraph as RegionGraph
@@ -118,6 +123,7 @@ _HOMES = {
         *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal"),
     ),
     "report": ("write_report",),
+    "sequences": ("Forecast", "SequenceModel", "fit_sequences", "state_space"),
     "structure.bayesnet": ("BayesNet",),
     "structure.chow_liu": ("hidden_chow_liu",),
     "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),
@@ -126,7 +132,7 @@ _HOMES = {
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
     "tables": ("Schema", "TableModel", "fit_table"),
 }
-_MODULES = ("data", "io", "tables")
+_MODULES = ("data", "io", "sequences", "tables")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, *_MODULES])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -176,16 +177,14 @@ def repeated(table: Tensor, gaps: Tensor) -> Tensor:
 class _Transitions:
     """The transition of each step, materialised for some distinct gaps at a time."""
 
-    def __init__(
-        self, make: Callable[[Tensor], Tensor], gaps: Tensor, index: Tensor, running: Sequence[int]
-    ) -> None:
+    def __init__(self, make: Callable[[Tensor], Tensor], gaps: Tensor, index: Tensor, running: Sequence[int]) -> None:
         self._make, self._gaps = make, gaps
         self._single = len(gaps) == 1
         first = make(gaps[:1])
         keep = max(1, _MOST_NUMBERS // first[0].numel())
         self._tables = first if self._single else make(gaps) if len(gaps) <= keep else None
         ends = torch.tensor([0, *running]).cumsum(0).tolist()
-        self._index = [index[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+        self._index = [index[a:b] for a, b in pairwise(ends)]
 
     def forward(self, t: int, state: Tensor) -> Tensor:
         """``state @ P`` for the step to time t: ``(B, N)`` to ``(B, N)``."""
@@ -221,14 +220,14 @@ class _Forward(torch.autograd.Function):
         table = _Transitions(lambda gaps: tables[gaps], torch.arange(len(tables)), index, running)
         emission, top = _scaled(log_emission)
         filtered, scale = _forward(start, table, emission, running)
-        ctx.save_for_backward(start, tables, emission, index, filtered, scale)
+        ctx.save_for_backward(tables, emission, index, filtered, scale)
         ctx.running = running
         return scale.log() + top
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        start, tables, emission, index, filtered, scale = ctx.saved_tensors
+        tables, emission, index, filtered, scale = ctx.saved_tensors
         running, (weights,) = ctx.running, gradients
         first = weights[: running[0]]
         ends = torch.tensor([0, *running]).cumsum(0)
@@ -279,9 +278,7 @@ def _forward(start: Tensor, table: _Transitions, emission: Tensor, running: Sequ
     return filtered, scale.squeeze(1)
 
 
-def _backward(
-    table: _Transitions, emission: Tensor, scale: Tensor, running: Sequence[int]
-) -> tuple[Tensor, Tensor]:
+def _backward(table: _Transitions, emission: Tensor, scale: Tensor, running: Sequence[int]) -> tuple[Tensor, Tensor]:
     """What arrives at each step from after it: with its own emission, and without, ``(S, N)`` each.
 
     The second times the filtered probabilities are the smoothed ones.

@@ -1,20 +1,33 @@
-"""Training of chains."""
+"""Fitting chains to sequences."""
 
 from __future__ import annotations
 
 import copy
 import math
+import time as clock
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.checks import check_integer
+from picirc.errors import ArgumentError
 from picirc.sequences.chain import Batch
+from picirc.sequences.data import SchemaColumns, gaps_of, read_sequences, step_length
+from picirc.sequences.model import SequenceModel
 from picirc.sequences.neural import SequencePIC, initialise, normal_points
+from picirc.tables import Schema
 
 Callback = Callable[[Mapping[str, float]], None]
+Part = tuple[list[Tensor], list[Tensor]]  # sequences and their gaps
+
+_ENOUGH = 8  # sequences, so that some can be held out as a whole
+
+
+POINTS = {1: 64, 2: 192, 3: 256}  # by the number of dimensions
 
 
 @dataclass(frozen=True)
@@ -22,8 +35,8 @@ class Settings:
     """How a chain is trained; chosen over several series by held-out likelihood.
 
     Attributes:
-        dims: The number of dimensions of the latent.
-        points: The number of points of the grids.
+        dims: The number of dimensions of the latent; 0 for the best of 1, 2 and 3.
+        points: The number of points of the grids; 0 for a number that depends on ``dims``.
         width: The number of hidden units of each net.
         rank: The number of features of the correction of the transition.
         steps: The largest number of training steps.
@@ -36,10 +49,11 @@ class Settings:
         held_out: The share of the sequences, or of the last steps of a few, that decides when to stop.
         validate_every: After how many steps the held-out part is looked at.
         patience: How many such looks without improvement end the training.
+        refit: Whether to train again on all data, for as many steps as were best.
     """
 
-    dims: int = 2
-    points: int = 128
+    dims: int = 0
+    points: int = 0
     width: int = 32
     rank: int = 16
     steps: int = 600
@@ -52,6 +66,7 @@ class Settings:
     held_out: float = 0.15
     validate_every: int = 20
     patience: int = 8
+    refit: bool = True
 
 
 @dataclass
@@ -61,12 +76,156 @@ class Record:
     records: list[dict[str, float]] = field(default_factory=list)
     stopped: str = "all steps done"
     best_step: int = 0
+    best: float = -math.inf
+
+
+def fit_sequences(
+    data: Any,
+    by: str | None = None,
+    time: str | None = None,
+    columns: Any = None,
+    *,
+    seed: int = 0,
+    dims: int | None = None,
+    points: int | None = None,
+    steps: int | None = None,
+    unseen: str = "error",
+    settings: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> SequenceModel:
+    """Fit a homogeneous chain with continuous latents to sequences.
+
+    All steps share one transition net, and every column has one emission net. A part of the data is held out, whole
+    sequences or the last steps of a few, and training stops when its likelihood no longer improves. Then the model is
+    trained again, on everything, for as many steps.
+
+    Args:
+        data: A list of tables (data frames, arrays, mappings from names to columns) of any lengths, one table, or one
+            long table with ``by``. Any cells may be missing.
+        by: The column of a long table that tells the sequences apart.
+        time: The column of the times, numbers or dates. If steps are whole multiples of their median, a longer one
+            counts as several; otherwise the transition takes the length of each step into account.
+        columns: What is known of some columns, as for ``pc.Schema.infer``.
+        seed: Decides everything that is random.
+        dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on what is held out.
+        points: The number of points of the grids; queries use twice as many.
+        steps: The largest number of training steps.
+        unseen: What to do later with categories that are not in the data: ``"error"`` or ``"missing"``.
+        settings: Other attributes of ``Settings``, by name.
+        callbacks: Called with every record of the training.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> series = [np.cumsum(rng.normal(size=length)) * 0.1 for length in (30, 50, 40)]
+        >>> model = fit_sequences(series, dims=1, points=16, steps=20)
+        >>> model.forecast(series[0], steps=3).quantiles["x"].shape
+        (3, 3)
+    """
+    started = clock.perf_counter()
+    seed = check_integer("seed", seed, 0)
+    chosen = _settings(settings, dims=dims, points=points, steps=steps)
+    sequences = read_sequences(data, by, time)
+    unit, timed = step_length(sequences.times)
+    schema = Schema.infer(_joined(sequences.tables), columns, unseen=unseen)
+    known = SchemaColumns(schema)
+    whole = [known.encode(table) for table in sequences.tables], gaps_of(sequences, unit, timed)
+    if sum(len(x) for x in whole[0]) < 3:
+        raise ArgumentError("data", "at least three rows", f"{sum(len(x) for x in whole[0])}")
+    candidates = [
+        _candidate(schema, replace(chosen, **sizes), timed, whole, seed, callbacks) for sizes in _sizes(chosen)
+    ]
+    model, record, used = max(candidates, key=lambda found: found[1].best)
+    if record.best_step and used.refit:
+        model = _made(schema, used, timed, seed)
+        initialise(model, whole[0])
+        train(model, whole, used, seed, steps=record.best_step)
+    summary = {
+        "sequences": len(whole[0]),
+        "rows": sum(len(x) for x in whole[0]),
+        "seed": seed,
+        "settings": asdict(used),
+        "training": {"stopped": record.stopped, "best_step": record.best_step, "records": record.records},
+        "log_density": {"valid": record.best},
+        "seconds": clock.perf_counter() - started,
+    }
+    return SequenceModel(
+        known, model, by=by, time=time, unit=unit, container=sequences.container, dates=sequences.dates,
+        summary=summary,
+    )  # fmt: skip
+
+
+def _settings(given: Mapping[str, Any] | None, **named: int | None) -> Settings:
+    values = dict(given or {}) | {name: value for name, value in named.items() if value is not None}
+    for name, value in values.items():
+        if name not in {entry.name for entry in fields(Settings)}:
+            expected = ", ".join(entry.name for entry in fields(Settings))
+            raise ArgumentError("settings", f"names among {expected}", repr(name))
+        if isinstance(getattr(Settings, name), int) and not isinstance(getattr(Settings, name), bool):
+            values[name] = check_integer(name, value, 0 if name in ("dims", "rank") else 1)
+    return Settings(**values)
+
+
+def _sizes(chosen: Settings) -> list[dict[str, int]]:
+    """The sizes to try."""
+    if chosen.dims:
+        return [{"points": chosen.points or POINTS[min(chosen.dims, 3)]}]
+    return [{"dims": dims, "points": chosen.points or POINTS[dims]} for dims in (1, 2, 3)]
+
+
+def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+
+
+def _made(schema: Schema, used: Settings, timed: bool, seed: int) -> SequencePIC:
+    source = torch.Generator().manual_seed(seed)
+    return SequencePIC(schema.families, used.dims, used.width, used.rank, used.points, timed, source)
+
+
+def _candidate(
+    schema: Schema, used: Settings, timed: bool, whole: Part, seed: int, callbacks: Sequence[Callback]
+) -> tuple[SequencePIC, Record, Settings]:
+    """A model trained on a part of the data, stopped by the rest."""
+    kept, judged, places = _split(whole, used.held_out, seed)
+    model = _made(schema, used, timed, seed)
+    initialise(model, kept[0])
+    batch = Batch.of(*judged) if places else None
+
+    def valid(some: SequencePIC) -> float:
+        assert batch is not None
+        with torch.no_grad():
+            logs = some(normal_points(2 * some.points, some.dims)).log_steps(batch)
+        parts = [part[first:] for part, first in zip(batch.split(logs), places, strict=True)]
+        return float(torch.cat(parts).mean())
+
+    record = train(model, kept, used, seed, valid=valid if batch is not None else None, callbacks=callbacks)
+    return model, record, used
+
+
+def _split(whole: Part, share: float, seed: int) -> tuple[Part, Part, list[int]]:
+    """What to learn from, what to judge by, and the first step of each sequence that counts there."""
+    xs, gaps = whole
+    if len(xs) >= _ENOUGH:
+        order = torch.randperm(len(xs), generator=torch.Generator().manual_seed(seed)).tolist()
+        held = set(order[: max(1, round(share * len(xs)))])
+        kept = [i for i in range(len(xs)) if i not in held]
+        judged = sorted(held)
+        return _some(whole, kept), _some(whole, judged), [0] * len(judged)
+    firsts = [len(x) - max(1, round(share * len(x))) for x in xs]
+    some = [i for i, first in enumerate(firsts) if first >= 2]
+    if not some or share == 0:
+        return whole, whole, []
+    kept_part = [x[:first] for x, first in zip(xs, firsts, strict=True) if first >= 1]
+    kept_gaps = [dt[:first] for dt, first in zip(gaps, firsts, strict=True) if first >= 1]
+    return (kept_part, kept_gaps), _some(whole, some), [firsts[i] for i in some]
+
+
+def _some(whole: Part, numbers: Sequence[int]) -> Part:
+    return [whole[0][i] for i in numbers], [whole[1][i] for i in numbers]
 
 
 def train(
     model: SequencePIC,
-    sequences: Sequence[Tensor],
-    gaps: Sequence[Tensor],
+    part: Part,
     settings: Settings,
     seed: int = 0,
     steps: int | None = None,
@@ -75,12 +234,13 @@ def train(
 ) -> Record:
     """Maximise the likelihood of sequences; with ``valid``, keep the parameters that it likes best."""
     source = torch.Generator().manual_seed(seed)
-    pieces = _pieces(sequences, gaps, settings.window)
+    pieces = _pieces(part, settings.window)
     optimizer = torch.optim.AdamW(model.parameters(), settings.rate, (0.9, 0.98), weight_decay=settings.weight_decay)
     record, best, kept, bad = Record(), -math.inf, copy.deepcopy(model.state_dict()), 0
     if valid is not None:
         best = valid(model)
         record.records.append({"step": 0, "valid": best})
+        record.best = best
     whole = _fits(pieces, settings.batch)
     batch = Batch.of(*zip(*pieces, strict=True)) if whole else None  # type: ignore[arg-type]
     for step in range(1, (steps or settings.steps) + 1):
@@ -101,7 +261,8 @@ def train(
             for callback in callbacks:
                 callback(record.records[-1])
             if score > best:
-                best, kept, bad, record.best_step = score, copy.deepcopy(model.state_dict()), 0, step
+                best, kept, bad = score, copy.deepcopy(model.state_dict()), 0
+                record.best, record.best_step = score, step
             else:
                 bad += 1
                 if bad >= settings.patience:
@@ -120,10 +281,10 @@ def _rate(step: int, settings: Settings) -> float:
     return settings.final_rate + (settings.rate - settings.final_rate) * (1 + math.cos(math.pi * turn)) / 2
 
 
-def _pieces(sequences: Sequence[Tensor], gaps: Sequence[Tensor], window: int) -> list[tuple[Tensor, Tensor]]:
+def _pieces(part: Part, window: int) -> list[tuple[Tensor, Tensor]]:
     return [
-        (x[start : start + window], dt[start : start + window])
-        for x, dt in zip(sequences, gaps, strict=True)
+        (x[start : start + window].float(), dt[start : start + window])
+        for x, dt in zip(*part, strict=True)
         for start in range(0, len(x), window)
     ]
 
@@ -140,6 +301,3 @@ def _draw(pieces: Sequence[tuple[Tensor, Tensor]], most: int, source: torch.Gene
         if sum(len(x) for x, _ in chosen) >= most:
             break
     return Batch.of(*zip(*chosen, strict=True))  # type: ignore[arg-type]
-
-
-__all__ = ["Settings", "asdict", "initialise", "train", "Any"]

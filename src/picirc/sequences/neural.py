@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as nnf
@@ -102,6 +103,12 @@ class SequencePIC(nn.Module):
         self.start = nn.Parameter(torch.zeros(self.after.size))
         self.rates = nn.Parameter(torch.zeros(dims)) if self.timed else None
         self.heads = nn.ParameterList(nn.Parameter(torch.zeros(self.emit.size, f.size)) for f in self.families)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make a chain of the same shape."""
+        sizes = {"dims": self.dims, "width": self.width, "rank": self.rank, "points": self.points}
+        return {"families": self.families, **sizes, "timed": self.timed}
 
     def _zeros(self, dims: int) -> Tensor:
         return torch.zeros(self.before.size - 1 - dims, dims)
