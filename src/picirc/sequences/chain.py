@@ -13,14 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from picirc.inputs import Family
+
+Array = npt.NDArray[Any]
 
 # Probabilities below these count as these: a surprise stays finite, and no number is denormal, which is slow.
 _LEAST = {torch.float32: 1e-30, torch.float64: 1e-200}
@@ -48,20 +51,20 @@ class Batch:
         """Pack sequences ``(T, C)`` with their gaps ``(T,)``."""
         order = sorted(range(len(sequences)), key=lambda i: -len(sequences[i]))
         lengths = [len(sequences[i]) for i in order]
-        running = [sum(length > t for length in lengths) for t in range(lengths[0])]
-        rows = torch.tensor([(place, t) for t, count in enumerate(running) for place in range(count)])  # (S, 2)
-        starts = torch.tensor([0, *lengths]).cumsum(0)[:-1]
-        places = starts[rows[:, 0]] + rows[:, 1]
+        running = np.searchsorted(-np.array(lengths), -np.arange(lengths[0]), side="left").tolist()
+        ends = _ends(running)
+        place = np.arange(ends[-1]) - np.repeat(ends[:-1], running)  # of the sequence, at every step
+        places = torch.from_numpy(np.asarray(_ends(lengths))[place] + np.repeat(np.arange(len(running)), running))
         x, dt = torch.cat([sequences[i] for i in order]), torch.cat([gaps[i] for i in order])
         return cls(x[places], dt[places], tuple(running), tuple(order))
 
     def split(self, values: Tensor) -> list[Tensor]:
         """Values of all steps, ``(S, …)``, as one tensor ``(T, …)`` for each sequence in the user's order."""
-        ends = torch.tensor([0, *self.running]).cumsum(0).tolist()
+        ends = _ends(self.running)
         found: list[Tensor] = [values] * len(self.order)
+        lengths = np.searchsorted(-np.array(self.running), -np.arange(len(self.order)), side="left")
         for place, number in enumerate(self.order):
-            steps = [ends[t] + place for t, count in enumerate(self.running) if count > place]
-            found[number] = values[torch.tensor(steps)]
+            found[number] = values[torch.tensor(ends[: lengths[place]]) + place]
         return found
 
 
@@ -179,31 +182,33 @@ class _Transitions:
 
     def __init__(self, make: Callable[[Tensor], Tensor], gaps: Tensor, index: Tensor, running: Sequence[int]) -> None:
         self._make, self._gaps = make, gaps
-        self._single = len(gaps) == 1
         first = make(gaps[:1])
-        keep = max(1, _MOST_NUMBERS // first[0].numel())
-        self._tables = first if self._single else make(gaps) if len(gaps) <= keep else None
-        ends = torch.tensor([0, *running]).cumsum(0).tolist()
-        self._index = [index[a:b] for a, b in pairwise(ends)]
+        few = len(gaps) <= max(1, _MOST_NUMBERS // first[0].numel())
+        self._tables = (first if len(gaps) == 1 else make(gaps)).detach().numpy() if few else None
+        self._single = np.ascontiguousarray(self._tables[0]) if self._tables is not None and len(gaps) == 1 else None
+        self._turned = None if self._single is None else np.ascontiguousarray(self._single.T)
+        self._index = index.numpy()
+        self._ends = _ends(running)
 
-    def forward(self, t: int, state: Tensor) -> Tensor:
-        """``state @ P`` for the step to time t: ``(B, N)`` to ``(B, N)``."""
-        if self._single:
-            assert self._tables is not None
-            return state @ self._tables[0]
-        return torch.bmm(state.unsqueeze(1), self._at(t)).squeeze(1)
+    def forward(self, t: int, state: Array, out: Array) -> None:
+        """``state @ P`` for the step to time t, ``(B, N)``."""
+        if self._single is not None:
+            np.matmul(state, self._single, out=out)
+        else:
+            np.matmul(state[:, None], self._at(t), out=out[:, None])
 
-    def backward(self, t: int, message: Tensor) -> Tensor:
+    def backward(self, t: int, message: Array, out: Array) -> None:
         """``P @ message`` for the step to time t."""
-        if self._single:
-            assert self._tables is not None
-            return message @ self._tables[0].T
-        return torch.bmm(self._at(t), message.unsqueeze(2)).squeeze(2)
+        if self._turned is not None:
+            np.matmul(message, self._turned, out=out)
+        else:
+            np.matmul(self._at(t), message[..., None], out=out[..., None])
 
-    def _at(self, t: int) -> Tensor:
+    def _at(self, t: int) -> Array:
+        numbers = self._index[self._ends[t] : self._ends[t + 1]]
         if self._tables is not None:
-            return self._tables[self._index[t]]
-        return self._make(self._gaps[self._index[t]])
+            return self._tables[numbers[0] : numbers[0] + 1] if len(numbers) == 1 else self._tables[numbers]
+        return self._make(self._gaps[torch.from_numpy(numbers)]).detach().numpy()
 
 
 class _Forward(torch.autograd.Function):
@@ -229,16 +234,13 @@ class _Forward(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         tables, emission, index, filtered, scale = ctx.saved_tensors
         running, (weights,) = ctx.running, gradients
-        first = weights[: running[0]]
-        ends = torch.tensor([0, *running]).cumsum(0)
-        places = torch.cat([torch.arange(count) for count in running])
-        if not torch.equal(weights, first[places]):
+        before, after = _pairs(running)
+        if not torch.equal(weights[before], weights[after]):
             raise RuntimeError("the steps of a sequence need one weight; differentiate sums of whole sequences")
         table = _Transitions(lambda gaps: tables[gaps], torch.arange(len(tables)), index, running)
         arriving, ratio = _backward(table, emission, scale, running)
         flow = arriving * weights.unsqueeze(1)
         to_start = flow[: running[0]].sum(0)
-        before, after = _pairs(running, ends)
         to_tables = torch.zeros_like(tables)
         for number in range(len(tables)):
             some = slice(None) if len(tables) == 1 else index[after] == number
@@ -246,13 +248,10 @@ class _Forward(torch.autograd.Function):
         return to_start, to_tables, filtered * ratio * weights.unsqueeze(1), None, None
 
 
-def _pairs(running: Sequence[int], ends: Tensor) -> tuple[Tensor, Tensor]:
+def _pairs(running: Sequence[int]) -> tuple[Tensor, Tensor]:
     """The places of every two steps that follow each other."""
-    before = [torch.arange(count) + ends[t] for t, count in enumerate(running[1:])]
-    after = [torch.arange(count) + ends[t + 1] for t, count in enumerate(running[1:])]
-    if not before:
-        return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
-    return torch.cat(before), torch.cat(after)
+    after = np.arange(running[0], sum(running))
+    return torch.from_numpy(after - np.repeat(running[:-1], running[1:])), torch.from_numpy(after)
 
 
 def _scaled(log_emission: Tensor) -> tuple[Tensor, Tensor]:
@@ -261,21 +260,28 @@ def _scaled(log_emission: Tensor) -> tuple[Tensor, Tensor]:
     return (log_emission - top.unsqueeze(1)).exp(), top
 
 
+# The loops over time are in numpy: for arrays this small its calls take a fraction of the time of torch's.
+
+
 def _forward(start: Tensor, table: _Transitions, emission: Tensor, running: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Filtered probabilities ``(S, N)`` and what each step was divided by ``(S,)``."""
-    least = _LEAST[start.dtype]
-    filtered, scale = torch.empty_like(emission), emission.new_empty(len(emission), 1)
-    state, place = start.expand(running[0], -1), 0
+    least = np.asarray(_LEAST[start.dtype], emission.detach().numpy().dtype)
+    given, ends = emission.detach().numpy(), _ends(running)
+    filtered, scale = np.empty_like(given), np.empty((len(given), 1), given.dtype)
+    state: Array = np.broadcast_to(start.detach().numpy(), (running[0], len(start)))
     for t, count in enumerate(running):
+        part = slice(ends[t], ends[t + 1])
+        new, total = filtered[part], scale[part]
         if t:
-            state = table.forward(t, state[:count])
-        part = slice(place, place + count)
-        state = state.clamp(min=least).mul_(emission[part])
-        total = state.sum(1, keepdim=True)
-        state = torch.div(state, total, out=filtered[part])
-        scale[part] = total
-        place += count
-    return filtered, scale.squeeze(1)
+            table.forward(t, state[:count], new)
+            np.maximum(new, least, out=new)
+        else:
+            np.maximum(state, least, out=new)
+        np.multiply(new, given[part], out=new)
+        np.add.reduce(new, 1, out=total, keepdims=True)
+        np.divide(new, total, out=new)
+        state = new
+    return torch.from_numpy(filtered), torch.from_numpy(scale).squeeze(1)
 
 
 def _backward(table: _Transitions, emission: Tensor, scale: Tensor, running: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -283,18 +289,20 @@ def _backward(table: _Transitions, emission: Tensor, scale: Tensor, running: Seq
 
     The second times the filtered probabilities are the smoothed ones.
     """
-    own = emission / scale.unsqueeze(1)
-    arriving, ratio = torch.empty_like(emission), torch.ones_like(emission)
-    place = len(emission)
-    later: Tensor | None = None
+    own, ends = (emission / scale.unsqueeze(1)).numpy(), _ends(running)
+    arriving, ratio = np.empty_like(own), np.ones_like(own)
     for t in range(len(running) - 1, -1, -1):
-        count = running[t]
-        part = slice(place - count, place)
-        if later is not None:
-            ratio[part][: len(later)] = table.backward(t + 1, later)
-        later = torch.mul(own[part], ratio[part], out=arriving[part])
-        place -= count
-    return arriving, ratio
+        part = slice(ends[t], ends[t + 1])
+        if t + 1 < len(running):
+            later = arriving[ends[t + 1] : ends[t + 2]]
+            table.backward(t + 1, later, ratio[part][: len(later)])
+        np.multiply(own[part], ratio[part], out=arriving[part])
+    return torch.from_numpy(arriving), torch.from_numpy(ratio)
+
+
+def _ends(running: Sequence[int]) -> list[int]:
+    """The place of the first step of each time, and the number of steps."""
+    return np.concatenate([[0], np.cumsum(running)]).tolist()  # type: ignore[no-any-return]
 
 
 def _distinct(gaps: Tensor) -> tuple[Tensor, Tensor]:
