@@ -42,7 +42,7 @@ class Settings:
         steps: The largest number of training steps.
         rate: The largest step size of Adam; reached after a warm-up, then falling along a cosine.
         final_rate: The last step size.
-        weight_decay: Of AdamW.
+        prior: The precision of a normal prior of every parameter around its initial value.
         clip: The largest norm of a gradient.
         batch: About how many rows of data one training step sees.
         window: The longest piece of a sequence in one training step.
@@ -50,6 +50,7 @@ class Settings:
         validate_every: After how many steps the held-out part is looked at.
         patience: How many such looks without improvement end the training.
         refit: Whether to train again on all data, for as many steps as were best.
+        margin: By how many standard errors a later state, or a latent of more dimensions, must be better.
     """
 
     dims: int = 0
@@ -59,7 +60,7 @@ class Settings:
     steps: int = 600
     rate: float = 5e-3
     final_rate: float = 5e-5
-    weight_decay: float = 1e-2
+    prior: float = 1.0
     clip: float = 1.0
     batch: int = 4096
     window: int = 512
@@ -67,6 +68,7 @@ class Settings:
     validate_every: int = 20
     patience: int = 8
     refit: bool = True
+    margin: float = 0.3
 
 
 @dataclass
@@ -76,7 +78,22 @@ class Record:
     records: list[dict[str, float]] = field(default_factory=list)
     stopped: str = "all steps done"
     best_step: int = 0
-    best: float = -math.inf
+    scores: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    @property
+    def best(self) -> float:
+        """The mean score of what was held out; NaN if nothing was."""
+        return float(self.scores.mean())
+
+
+def better(new: Tensor, old: Tensor, margin: float) -> bool:
+    """Whether scores of the same steps are better by more than so many standard errors of the difference.
+
+    A short series is judged by few steps, and the best of many noisy scores is often the luckiest.
+    """
+    gain = new - old
+    error = gain.std() / math.sqrt(len(gain)) if len(gain) > 1 else gain.new_zeros(())
+    return bool(gain.mean() > margin * error)
 
 
 def fit_sequences(
@@ -134,7 +151,10 @@ def fit_sequences(
     candidates = [
         _candidate(schema, replace(chosen, **sizes), timed, whole, seed, callbacks) for sizes in _sizes(chosen)
     ]
-    model, record, used = max(candidates, key=lambda found: found[1].best)
+    model, record, used = candidates[0]
+    for other in candidates[1:]:
+        if len(record.scores) and better(other[1].scores, record.scores, used.margin):
+            model, record, used = other
     if record.best_step and used.refit:
         model = _made(schema, used, timed, seed)
         initialise(model, whole[0])
@@ -145,7 +165,7 @@ def fit_sequences(
         "seed": seed,
         "settings": asdict(used),
         "training": {"stopped": record.stopped, "best_step": record.best_step, "records": record.records},
-        "log_density": {"valid": record.best},
+        "log_density": {"valid": record.best if len(record.scores) else None},
         "seconds": clock.perf_counter() - started,
     }
     return SequenceModel(
@@ -190,12 +210,12 @@ def _candidate(
     initialise(model, kept[0])
     batch = Batch.of(*judged) if places else None
 
-    def valid(some: SequencePIC) -> float:
+    def valid(some: SequencePIC) -> Tensor:
         assert batch is not None
         with torch.no_grad():
             logs = some(normal_points(2 * some.points, some.dims)).log_steps(batch)
         parts = [part[first:] for part, first in zip(batch.split(logs), places, strict=True)]
-        return float(torch.cat(parts).mean())
+        return torch.cat(parts).double()
 
     record = train(model, kept, used, seed, valid=valid if batch is not None else None, callbacks=callbacks)
     return model, record, used
@@ -229,18 +249,19 @@ def train(
     settings: Settings,
     seed: int = 0,
     steps: int | None = None,
-    valid: Callable[[SequencePIC], float] | None = None,
+    valid: Callable[[SequencePIC], Tensor] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Record:
     """Maximise the likelihood of sequences; with ``valid``, keep the parameters that it likes best."""
     source = torch.Generator().manual_seed(seed)
     pieces = _pieces(part, settings.window)
-    optimizer = torch.optim.AdamW(model.parameters(), settings.rate, (0.9, 0.98), weight_decay=settings.weight_decay)
-    record, best, kept, bad = Record(), -math.inf, copy.deepcopy(model.state_dict()), 0
+    optimizer = torch.optim.Adam(model.parameters(), settings.rate, (0.9, 0.98))
+    initial = [parameter.detach().clone() for parameter in model.parameters()]
+    rows = sum(len(x) for x, _ in pieces)
+    record, kept, bad = Record(), copy.deepcopy(model.state_dict()), 0
     if valid is not None:
-        best = valid(model)
-        record.records.append({"step": 0, "valid": best})
-        record.best = best
+        record.scores = valid(model)
+        record.records.append({"step": 0, "valid": record.best})
     whole = _fits(pieces, settings.batch)
     batch = Batch.of(*zip(*pieces, strict=True)) if whole else None  # type: ignore[arg-type]
     for step in range(1, (steps or settings.steps) + 1):
@@ -250,19 +271,21 @@ def train(
         shift = torch.rand(model.dims, generator=source)
         chain = model(normal_points(model.points, model.dims, shift))
         loss = -chain.log_steps(some).sum() / len(some.x)
+        moved = sum((p - q).square().sum() for p, q in zip(model.parameters(), initial, strict=True))
+        loss = loss + 0.5 * settings.prior / rows * moved
         optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip)
         if bool(norm.isfinite()):
             optimizer.step()
         if valid is not None and step % settings.validate_every == 0:
-            score = valid(model)
-            record.records.append({"step": step, "train": -float(loss.detach()), "valid": score})
+            scores = valid(model)
+            record.records.append({"step": step, "train": -float(loss.detach()), "valid": float(scores.mean())})
             for callback in callbacks:
                 callback(record.records[-1])
-            if score > best:
-                best, kept, bad = score, copy.deepcopy(model.state_dict()), 0
-                record.best, record.best_step = score, step
+            if better(scores, record.scores, settings.margin):
+                kept, bad = copy.deepcopy(model.state_dict()), 0
+                record.scores, record.best_step = scores, step
             else:
                 bad += 1
                 if bad >= settings.patience:
