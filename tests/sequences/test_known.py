@@ -168,7 +168,7 @@ def draw_volatility(n, seed):
 
 def test_stochastic_volatility_agrees_with_a_dense_reference():
     x = draw_volatility(20, 3)
-    expected = dense_log_likelihood(x, *SV, lambda v, z: norm.logpdf(v, 0, np.exp(z / 2)), n=1500)
+    expected = dense_log_likelihood(x, *SV, lambda v, z: norm.logpdf(v, 0, np.exp(z / 2)), n=1000)
     assert volatility_model().log_prob(x)[0] == pytest.approx(expected, abs=1e-8)
     assert volatility_model(rule=pc.trapezoidal(65)).log_prob(x)[0] == pytest.approx(expected, abs=1e-5)
 
@@ -179,7 +179,7 @@ def test_counts_agree_with_a_dense_reference():
     net.observed("n", pc.Conditional(pc.Poisson(), lambda z: 1.0 + z, ["z"]))
     model = pc.state_space(net, {"z": pc.LinearGaussian({"z": 0.8}, std=0.5)})
     x = np.random.default_rng(4).poisson(3.0, size=20)
-    expected = dense_log_likelihood(x, 0.8, 0.5, lambda v, z: poisson.logpmf(v, np.exp(1 + z)), n=1500)
+    expected = dense_log_likelihood(x, 0.8, 0.5, lambda v, z: poisson.logpmf(v, np.exp(1 + z)), n=1000)
     assert model.log_prob(x)[0] == pytest.approx(expected, abs=1e-8)
     ahead = model.forecast(x, steps=1, quantiles=[0.5])
     assert ahead.quantiles["n"][0, 0] == round(ahead.quantiles["n"][0, 0])
@@ -215,9 +215,9 @@ def test_gaps_are_filled_given_both_sides():
         np.testing.assert_allclose(
             filled[gaps], [H * m[0] + C for (m, _), g in zip(smoothed, gaps, strict=True) if g], atol=1e-6
         )
-    draws = np.array([model.impute(x, how="sample", seed=seed)[gaps] for seed in range(300)])
+    draws = np.array([model.impute(x, how="sample", seed=seed)[gaps] for seed in range(100)])
     stds = np.array([math.sqrt(H**2 * p[0, 0] + R**2) for (_, p), g in zip(smoothed, gaps, strict=True) if g])
-    np.testing.assert_allclose(draws.std(0), stds, rtol=0.2)
+    np.testing.assert_allclose(draws.std(0), stds, rtol=0.3)
 
 
 def test_an_online_filter_agrees_with_the_filter():

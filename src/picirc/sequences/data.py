@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import narwhals as nw
@@ -107,8 +107,12 @@ def columns_of(table: Any) -> tuple[Table, str]:
     if array.ndim not in (1, 2) or array.size == 0:
         raise ArgumentError("data", _EXPECTED, f"{type(table).__name__} of shape {array.shape}")
     array = array.reshape(len(array), -1)
-    names = ["x"] if array.shape[1] == 1 else [f"x{i}" for i in range(array.shape[1])]
-    return {name: array[:, i] for i, name in enumerate(names)}, "numpy"
+    return {name: array[:, i] for i, name in enumerate(numbered(array.shape[1]))}, "numpy"
+
+
+def numbered(count: int) -> tuple[str, ...]:
+    """Names for the columns of an array."""
+    return ("x",) if count == 1 else tuple(f"x{i}" for i in range(count))
 
 
 def step_length(times: Sequence[Array] | None) -> tuple[float, bool]:
@@ -158,8 +162,8 @@ class Columns(Protocol):
     def labels(self, column: int) -> tuple[Any, ...]:
         """What the codes of a column of categories stand for; empty for numbers."""
 
-    def log_scales(self) -> Tensor:
-        """What the logarithm of a density loses in each column on the way back to the units of the user."""
+    def log_slopes(self, rows: Tensor) -> Tensor:
+        """What the logarithm of the density of each row loses on the way back to the units of the user, ``(T,)``."""
 
 
 class SchemaColumns:
@@ -180,16 +184,21 @@ class SchemaColumns:
     def in_units(self, column: int, values: Array) -> Array:
         """Numbers of a column in the units of the user."""
         known = self.schema.columns[column]
-        return known.location + known.scale * values if known.real else values
+        return (
+            np.asarray(replace(known, dtype="float").decode(values.ravel())).reshape(values.shape)
+            if known.real
+            else values
+        )
 
     def labels(self, column: int) -> tuple[Any, ...]:
         """What the codes of a column of categories stand for."""
         known = self.schema.columns[column]
         return tuple(known.categories) if known.coded else ()
 
-    def log_scales(self) -> Tensor:
-        """The logarithm of the scale of each real column."""
-        return torch.tensor([column.log_scale for column in self.schema.columns], dtype=torch.float64)
+    def log_slopes(self, rows: Tensor) -> Tensor:
+        """The logarithms of the scales of the cells that are there."""
+        scales = torch.tensor([column.log_scale for column in self.schema.columns], dtype=torch.float64)
+        return (~rows.isnan()).double() @ scales
 
 
 class PlainColumns:
@@ -200,8 +209,7 @@ class PlainColumns:
 
     def encode(self, table: Table) -> Tensor:
         """Rows ``(T, C)``; NaN where missing."""
-        named = set(table) & set(self.names)
-        if not named and len(table) == len(self.names):
+        if tuple(table) == numbered(len(self.names)):
             table = dict(zip(self.names, table.values(), strict=True))  # an array has no names
         if unknown := [name for name in table if name not in self.names]:
             raise ArgumentError("data", f"the columns {', '.join(self.names)}", repr(unknown[0]))
@@ -226,9 +234,9 @@ class PlainColumns:
         table = self.families[column].table(self.families[column].constrain(torch.zeros(1, self.families[column].size)))
         return () if table is None else tuple(range(table.shape[-1]))
 
-    def log_scales(self) -> Tensor:
+    def log_slopes(self, rows: Tensor) -> Tensor:
         """Nothing is lost."""
-        return torch.zeros(len(self.names), dtype=torch.float64)
+        return torch.zeros(len(rows), dtype=torch.float64)
 
 
 def assemble(table: Mapping[str, Array], container: str) -> Any:

@@ -25,6 +25,7 @@ Callback = Callable[[Mapping[str, float]], None]
 Part = tuple[list[Tensor], list[Tensor]]  # sequences and their gaps
 
 _ENOUGH = 8  # sequences, so that some can be held out as a whole
+_LEAST_HELD = 40  # rows of one sequence
 
 
 POINTS = {1: 64, 2: 192, 3: 256}  # by the number of dimensions
@@ -50,7 +51,8 @@ class Settings:
         validate_every: After how many steps the held-out part is looked at.
         patience: How many such looks without improvement end the training.
         refit: Whether to train again on all data, for as many steps as were best.
-        margin: By how many standard errors a later state, or a latent of more dimensions, must be better.
+        floor: The least scale of real columns given the latent, in units of their spread.
+        margin: By how many standard errors a later state must be better; a latent of more dimensions by one.
     """
 
     dims: int = 0
@@ -60,7 +62,7 @@ class Settings:
     steps: int = 600
     rate: float = 5e-3
     final_rate: float = 5e-5
-    prior: float = 1.0
+    prior: float = 10.0
     clip: float = 1.0
     batch: int = 4096
     window: int = 512
@@ -68,6 +70,7 @@ class Settings:
     validate_every: int = 20
     patience: int = 8
     refit: bool = True
+    floor: float = 0.1
     margin: float = 0.3
 
 
@@ -143,17 +146,15 @@ def fit_sequences(
     chosen = _settings(settings, dims=dims, points=points, steps=steps)
     sequences = read_sequences(data, by, time)
     unit, timed = step_length(sequences.times)
-    schema = Schema.infer(_joined(sequences.tables), columns, unseen=unseen)
+    schema = Schema.infer(_joined(sequences.tables), columns, unseen=unseen, floor=chosen.floor)
     known = SchemaColumns(schema)
     whole = [known.encode(table) for table in sequences.tables], gaps_of(sequences, unit, timed)
     if sum(len(x) for x in whole[0]) < 3:
         raise ArgumentError("data", "at least three rows", f"{sum(len(x) for x in whole[0])}")
-    candidates = [
-        _candidate(schema, replace(chosen, **sizes), timed, whole, seed, callbacks) for sizes in _sizes(chosen)
-    ]
+    candidates = [_candidate(schema, sizes, timed, whole, seed, callbacks) for sizes in _sizes(chosen)]
     model, record, used = candidates[0]
     for other in candidates[1:]:
-        if len(record.scores) and better(other[1].scores, record.scores, used.margin):
+        if len(record.scores) and better(other[1].scores, record.scores, 1.0):
             model, record, used = other
     if record.best_step and used.refit:
         model = _made(schema, used, timed, seed)
@@ -185,11 +186,11 @@ def _settings(given: Mapping[str, Any] | None, **named: int | None) -> Settings:
     return Settings(**values)
 
 
-def _sizes(chosen: Settings) -> list[dict[str, int]]:
+def _sizes(chosen: Settings) -> list[Settings]:
     """The sizes to try."""
     if chosen.dims:
-        return [{"points": chosen.points or POINTS[min(chosen.dims, 3)]}]
-    return [{"dims": dims, "points": chosen.points or POINTS[dims]} for dims in (1, 2, 3)]
+        return [replace(chosen, points=chosen.points or POINTS[min(chosen.dims, 3)])]
+    return [replace(chosen, dims=dims, points=chosen.points or POINTS[dims]) for dims in (1, 2, 3)]
 
 
 def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -226,11 +227,12 @@ def _split(whole: Part, share: float, seed: int) -> tuple[Part, Part, list[int]]
     xs, gaps = whole
     if len(xs) >= _ENOUGH:
         order = torch.randperm(len(xs), generator=torch.Generator().manual_seed(seed)).tolist()
-        held = set(order[: max(1, round(share * len(xs)))])
-        kept = [i for i in range(len(xs)) if i not in held]
-        judged = sorted(held)
+        judged = sorted(order[: max(1, round(share * len(xs)))])
+        kept = [i for i in range(len(xs)) if i not in judged]
         return _some(whole, kept), _some(whole, judged), [0] * len(judged)
-    firsts = [len(x) - max(1, round(share * len(x))) for x in xs]
+    # The end of a short series is too little to judge by, so more of it is held out.
+    held = [max(1, round(share * len(x)), min(_LEAST_HELD, round(2 * share * len(x)))) for x in xs]
+    firsts = [len(x) - rows for x, rows in zip(xs, held, strict=True)]
     some = [i for i, first in enumerate(firsts) if first >= 2]
     if not some or share == 0:
         return whole, whole, []
@@ -263,7 +265,7 @@ def train(
         record.scores = valid(model)
         record.records.append({"step": 0, "valid": record.best})
     whole = _fits(pieces, settings.batch)
-    batch = Batch.of(*zip(*pieces, strict=True)) if whole else None  # type: ignore[arg-type]
+    batch = Batch.of(*zip(*pieces, strict=True)) if whole else None
     for step in range(1, (steps or settings.steps) + 1):
         for group in optimizer.param_groups:
             group["lr"] = _rate(step, settings)
@@ -323,4 +325,4 @@ def _draw(pieces: Sequence[tuple[Tensor, Tensor]], most: int, source: torch.Gene
         chosen.append(pieces[number])
         if sum(len(x) for x, _ in chosen) >= most:
             break
-    return Batch.of(*zip(*chosen, strict=True))  # type: ignore[arg-type]
+    return Batch.of(*zip(*chosen, strict=True))

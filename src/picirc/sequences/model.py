@@ -176,7 +176,9 @@ class SequenceModel:
         finer = SequenceModel(self.columns, self.dynamics, rule=self.rule, unit=self.unit)
         finer.chain = self._chain_on(2)
         here = np.array([steps.sum() for steps in self._steps(sequences)])
-        return np.abs(np.array([steps.sum() for steps in finer._steps(sequences)]) - here)
+        there = np.array([steps.sum() for steps in finer._steps(sequences)])
+        found: Numbers = np.abs(there - here)
+        return found
 
     def filter(self, data: Any) -> Any:
         """The latent at each step given the rows up to it: a ``StatePosterior`` for each sequence."""
@@ -338,9 +340,8 @@ class SequenceModel:
     def _steps(self, sequences: Sequences) -> list[Numbers]:
         """``log p(x_t | x_<t)`` in the units of the user, for each sequence."""
         found: list[Numbers] = []
-        scales = self.columns.log_scales()
         for batch, _ in self._batches(sequences):
-            logs = self.chain.passes(batch)[0] - (~batch.x.isnan()).double() @ scales
+            logs = self.chain.passes(batch)[0] - self.columns.log_slopes(batch.x)
             found += [part.numpy() for part in batch.split(logs)]
         return found
 
@@ -385,7 +386,8 @@ class SequenceModel:
         return self._shown(ahead)
 
     def _shown(self, times: Numbers) -> npt.NDArray[Any]:
-        return np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times
+        found: npt.NDArray[Any] = np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times
+        return found
 
     def _forecast(self, weights: Tensor, levels: tuple[float, ...], times: npt.NDArray[Any]) -> Forecast:
         """The mixtures of all columns when states have the distributions ``weights`` ``(T, N)``."""
@@ -445,7 +447,6 @@ class OnlineFilter:
         self.model, self.surprise = model, 0.0
         self._state: Tensor | None = None
         self._time = 0.0
-        self._scales = model.columns.log_scales()
         self._usual = None if model.dynamics.timed else model.chain.transition(torch.ones(1))[0]
 
     @torch.no_grad()
@@ -466,8 +467,7 @@ class OnlineFilter:
         joint = state.clamp(min=1e-200) * (emission - top).exp()
         total = joint.sum()
         self._state = joint / total
-        scale = (~x[0].isnan()).double() @ self._scales
-        self.surprise = float(scale - total.log() - top)
+        self.surprise = float(self.model.columns.log_slopes(x)[0] - total.log() - top)
         return self.surprise
 
     @property
@@ -582,11 +582,11 @@ def _single(row: Any, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     if hasattr(row, "to_dict"):
         row = row.to_dict()
     if not isinstance(row, Mapping):
-        values = np.atleast_1d(np.asarray(row)).tolist()
+        values = list(row) if isinstance(row, list | tuple) else np.atleast_1d(np.asarray(row)).tolist()
         if len(values) != len(names):
             raise ArgumentError("row", f"{len(names)} values ({', '.join(names)})", f"{len(values)}")
         row = dict(zip(names, values, strict=True))
-    return {str(name): np.array([value]) for name, value in row.items()}
+    return {str(name): np.array([value], dtype=object if value is None else None) for name, value in row.items()}
 
 
 def _moment(time: Any) -> float:

@@ -44,7 +44,8 @@ def normal_points(n: int, dims: int, shift: Tensor | None = None) -> Tensor:
         u = torch.arange(n, dtype=torch.float64).unsqueeze(1) * steps
     moved = shift.double() if shift is not None else torch.full((dims,), 0.5, dtype=torch.float64)
     u = (u + (moved / n if dims == 1 else moved)) % 1.0
-    return torch.special.ndtri(u.clamp(0.25 / n, 1 - 0.25 / n))
+    found: Tensor = torch.special.ndtri(u.clamp(0.25 / n, 1 - 0.25 / n))
+    return found
 
 
 class _Features(nn.Module):
@@ -122,52 +123,39 @@ class SequencePIC(nn.Module):
         log_start = after @ self.start
         value = after @ self.value
         floor = 1.25 * self.points ** (-1 / self.dims)  # the least spread of a step that the grids resolve
-        make = None
-        if not self.timed:
-            table = self._table(z, self.before(z), value, reference, floor)
+        single = None if self.timed else self._tables(z, None, value, reference, floor)
 
-            def make(gaps: Tensor) -> Tensor:
-                return table.unsqueeze(0) if bool((gaps == 1).all()) and len(gaps) == 1 else repeated(table, gaps)
-
-        else:
-
-            def make(gaps: Tensor) -> Tensor:
-                return torch.stack([self._timed_table(z, gap, value, reference, floor) for gap in gaps])
+        def transition(gaps: Tensor) -> Tensor:
+            if single is None:
+                return self._tables(z, gaps, value, reference, floor)
+            return single if len(gaps) == 1 and bool(gaps == 1) else repeated(single[0], gaps)
 
         emit = self.emit(z)
         inputs = tuple(
             (family, family.constrain(emit @ head).unsqueeze(0))
             for family, head in zip(self.families, self.heads, strict=True)
         )
-        return Chain(z, normalised(log_start), make, inputs)
+        return Chain(z, normalised(log_start), transition, inputs)
 
-    def _table(self, z: Tensor, before: Tensor, value: Tensor, reference: Tensor, floor: float) -> Tensor:
-        mean, spread = before @ self.mean, (before @ self.spread).clamp(-8, 4).exp()  # (N, d)
-        return self._normalised(z, mean, spread, before, value, reference, floor)
-
-    def _timed_table(self, z: Tensor, gap: Tensor, value: Tensor, reference: Tensor, floor: float) -> Tensor:
-        assert self.rates is not None
-        length = gap.to(z.dtype).clamp(min=1e-6)
-        before = self.before(torch.cat((z, length.log().clamp(-6, 6).expand(len(z), 1)), 1))
-        decay = torch.exp(-nnf.softplus(self.rates) * length)  # (d,)
-        mean = z + (1 - decay) * (before @ self.mean - z)
-        spread = (1 - decay.square()).sqrt() * (before @ self.spread).clamp(-8, 4).exp()
-        return self._normalised(z, mean, spread, before * (1 - decay.prod()), value, reference, floor)
-
-    def _normalised(
-        self,
-        z: Tensor,
-        mean: Tensor,
-        spread: Tensor,
-        before: Tensor,
-        value: Tensor,
-        reference: Tensor,
-        floor: float,
-    ) -> Tensor:
-        precision = 1 / (spread.square() + floor**2)  # (N, d)
+    def _tables(self, z: Tensor, gaps: Tensor | None, value: Tensor, reference: Tensor, floor: float) -> Tensor:
+        """The transition of each gap ``(D,)``, or of a usual step if there are none: ``(D, N, N)``."""
+        if gaps is None:
+            before = self.before(z).unsqueeze(0)  # (1, N, F)
+            mean, spread = before @ self.mean, (before @ self.spread).clamp(-8, 4).exp()  # (1, N, d)
+            key = before @ self.key
+        else:
+            assert self.rates is not None
+            length = gaps.to(z.dtype).clamp(min=1e-6).reshape(-1, 1, 1)
+            seen = length.log().clamp(-6, 6).expand(-1, len(z), 1)
+            before = self.before(torch.cat((z.expand(len(gaps), -1, -1), seen), 2))  # (D, N, F)
+            decay = torch.exp(-nnf.softplus(self.rates) * length)  # (D, 1, d)
+            mean = z + (1 - decay) * (before @ self.mean - z)
+            spread = (1 - decay.square()).sqrt() * (before @ self.spread).clamp(-8, 4).exp()
+            key = (before @ self.key) * (1 - decay.prod(2, keepdim=True))
+        precision = 1 / (spread.square() + floor**2)
         # -½ Σ_j (z'_j - μ_j)² / σ_j², as products of matrices; what does not depend on z' does not matter.
         logs = (mean * precision) @ z.T - 0.5 * precision @ z.square().T
-        return normalised(logs + (before @ self.key) @ value.T + reference)
+        return normalised(logs + key @ value.T + reference)
 
 
 @torch.no_grad()
@@ -259,4 +247,5 @@ def _least_squares(features: Tensor, targets: Tensor) -> Tensor:
     a, b = features.double(), targets.double()
     ridge = _RIDGE * len(a) * torch.eye(a.shape[1], dtype=a.dtype)
     ridge[0, 0] = 0.0
-    return torch.linalg.solve(a.T @ a + ridge, a.T @ b).to(features.dtype)
+    found: Tensor = torch.linalg.solve(a.T @ a + ridge, a.T @ b)
+    return found.to(features.dtype)
