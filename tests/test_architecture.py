@@ -58,6 +58,7 @@ ORDER = (
         "tables",
         "estimators",
         "report",
+        "sequences",
         "cli",
         "__main__",
     ),

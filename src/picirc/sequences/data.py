@@ -196,9 +196,10 @@ class SchemaColumns:
         return tuple(known.categories) if known.coded else ()
 
     def log_slopes(self, rows: Tensor) -> Tensor:
-        """The logarithms of the scales of the cells that are there."""
-        scales = torch.tensor([column.log_scale for column in self.schema.columns], dtype=torch.float64)
-        return (~rows.isnan()).double() @ scales
+        """The sum over the cells that are there."""
+        codes = rows.numpy()
+        parts = [column.log_slope(codes[:, place]) for place, column in enumerate(self.schema.columns)]
+        return torch.from_numpy(np.where(np.isnan(codes), 0.0, np.stack(parts, 1)).sum(1))
 
 
 class PlainColumns:

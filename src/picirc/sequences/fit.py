@@ -59,7 +59,7 @@ class Settings:
     points: int = 0
     width: int = 32
     rank: int = 16
-    steps: int = 600
+    steps: int = 300
     rate: float = 5e-3
     final_rate: float = 5e-5
     prior: float = 10.0
@@ -68,7 +68,7 @@ class Settings:
     window: int = 512
     held_out: float = 0.15
     validate_every: int = 20
-    patience: int = 8
+    patience: int = 5
     refit: bool = True
     floor: float = 0.1
     margin: float = 0.3

@@ -373,17 +373,16 @@ class SequenceModel:
 
     def _following(self, times: Numbers, steps: int) -> npt.NDArray[Any]:
         """The times of further steps; dates that are whole months apart stay so."""
-        ahead = times[-1] + self.unit * np.arange(1, steps + 1)
-        if not self.dates:
-            return ahead
+        ahead = np.arange(1, steps + 1)
         days = times.astype(np.int64).astype("datetime64[D]")
         months = days.astype("datetime64[M]")
         within = (days - months.astype("datetime64[D]")).astype(int)
         whole = round(self.unit / 30.44)
-        if whole >= 1 and len(set(within.tolist())) == 1 and within[0] < 28 and (times % 1 == 0).all():
-            new = months[-1] + whole * np.arange(1, steps + 1)
-            return (new.astype("datetime64[D]") + within[0]).astype("datetime64[ns]")  # type: ignore[no-any-return]
-        return self._shown(ahead)
+        monthly = whole >= 1 and bool((within == within[0]).all()) and bool((times % 1 == 0).all()) and within[0] < 28
+        if not (self.dates and monthly):
+            return self._shown(times[-1] + self.unit * ahead)
+        found: npt.NDArray[Any] = (months[-1] + whole * ahead).astype("datetime64[D]") + within[0]
+        return found.astype("datetime64[ns]")
 
     def _shown(self, times: Numbers) -> npt.NDArray[Any]:
         found: npt.NDArray[Any] = np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times
