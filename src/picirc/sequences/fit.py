@@ -52,14 +52,14 @@ class Settings:
         patience: How many such looks without improvement end the training.
         refit: Whether to train again on all data, for as many steps as were best.
         floor: The least scale of real columns given the latent, in units of their spread.
-        margin: By how many standard errors a later state must be better; a latent of more dimensions by one.
+        margin: By how many standard errors a later state, or a latent of more dimensions, must be better.
     """
 
     dims: int = 0
     points: int = 0
     width: int = 32
     rank: int = 16
-    steps: int = 300
+    steps: int = 600
     rate: float = 5e-3
     final_rate: float = 5e-5
     prior: float = 10.0
@@ -68,7 +68,7 @@ class Settings:
     window: int = 512
     held_out: float = 0.15
     validate_every: int = 20
-    patience: int = 5
+    patience: int = 8
     refit: bool = True
     floor: float = 0.1
     margin: float = 0.3
@@ -154,7 +154,7 @@ def fit_sequences(
     candidates = [_candidate(schema, sizes, timed, whole, seed, callbacks) for sizes in _sizes(chosen)]
     model, record, used = candidates[0]
     for other in candidates[1:]:
-        if len(record.scores) and better(other[1].scores, record.scores, 1.0):
+        if len(record.scores) and better(other[1].scores, record.scores, used.margin):
             model, record, used = other
     if record.best_step and used.refit:
         model = _made(schema, used, timed, seed)
