@@ -519,7 +519,7 @@ def state_space(
         >>> net.observed("x", pc.LinearGaussian({"level": 1.0}, std=0.5))
         >>> model = pc.state_space(net, {"level": pc.LinearGaussian({"level": 0.9}, std=0.4)})
         >>> model.forecast({"x": [0.1, 0.3, 1.2]}, steps=2).mean["x"].round(3)
-        array([0.611, 0.55 ])
+        array([0.642, 0.578])
     """
     if not isinstance(net, BayesNet):
         raise ArgumentError("net", "a pc.BayesNet of the first step", net)
