@@ -81,7 +81,7 @@ def _islp(name: str, *columns: str) -> Numbers:
         return pd.read_csv(file)[list(columns)].to_numpy(np.float64)
 
 
-# The defaults of fit_sequences were chosen by these,
+# The defaults of fit_sequences were chosen by these (but for the drawn volatility),
 CHOSEN_ON: dict[str, Callable[[], Numbers]] = {
     "sunspots": lambda: np.sqrt(_data("sunspots")["SUNACTIVITY"].to_numpy()),
     "nile": lambda: _data("nile")["volume"].to_numpy(),

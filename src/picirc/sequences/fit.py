@@ -33,7 +33,7 @@ POINTS = {1: 64, 2: 192, 3: 256}  # by the number of dimensions
 
 @dataclass(frozen=True)
 class Settings:
-    """How a chain is trained; chosen over several series by held-out likelihood.
+    """How a chain is trained; the defaults were chosen over five series (see ``benchmarks/README.md``).
 
     Attributes:
         dims: The number of dimensions of the latent; 0 for the best of 1, 2 and 3.
