@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from picirc.atomic import replace_files
 from picirc.cli.files import check_output, delimiter_of, read_table
 from picirc.cli.options import (
     ColumnOptions,
@@ -26,7 +27,6 @@ from picirc.data.frames import Frame
 from picirc.data.tables import dtype_for, encode_table
 from picirc.errors import ArgumentError
 from picirc.io import describe
-from picirc.io.files import replace_files
 from picirc.learning.progress import Progress
 from picirc.sequences import Forecast, SequenceModel, Settings, fit_sequences, write_sequence_report
 from picirc.sequences.files import KIND

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from picirc.atomic import replace_files
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io.describe import only, take
-from picirc.io.files import check_tensors, pack, read_description, read_file, refusing, replace_files
+from picirc.io.files import check_tensors, pack, read_description, read_file, refusing
 from picirc.sequences.neural import SequencePIC
 from picirc.tables import Schema
 
@@ -55,7 +56,7 @@ def load_chain(
     if not file.is_file():
         raise ArgumentError("path", "a folder or file that SequenceModel.save wrote", f"nothing at {file}")
     with refusing(file):
-        metadata, tensors = read_file(file)
+        metadata, tensors, _ = read_file(file)
         description = read_description(metadata)
         if description.get("kind") != KIND:
             remedy = "pc.load and pc.TableModel.load read others"

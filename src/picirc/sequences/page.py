@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from picirc import __version__
+from picirc.atomic import replace_files
 from picirc.checks import check_integer
-from picirc.io.files import replace_files
 from picirc.report.drawing import Axes, Markup, bars, dots, join, label, line, number, percent, span, tag
 from picirc.sequences.data import Sequences
 from picirc.sequences.model import Forecast, SequenceModel
