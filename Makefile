@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
 
-.PHONY: demo test test-browser check format sanity bench bench-training bench-tables bench-peers hammer docs docs-serve clean
+.PHONY: demo test test-browser check format sanity bench bench-training bench-tables bench-sequences bench-peers hammer \
+	docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -45,6 +46,11 @@ bench-training: .venv/ready
 # Models of small public tables against the usual methods; some minutes.
 bench-tables: .venv/ready
 	$(BIN)/python benchmarks/tables.py $(ARGS)
+
+# Models of sequences against hidden Markov models, linear state spaces and particle filters; a quarter of an hour.
+bench-sequences: .venv/ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/sequences-requirements.txt
+	$(BIN)/python benchmarks/sequences.py $(ARGS)
 
 # The same circuits in other libraries, which live in an environment of their own; half an hour.
 bench-peers: .venv-peers/ready

@@ -60,6 +60,7 @@ ORDER = (
         "report",
         "explorer",
         "plot",
+        "sequences",
         "cli",
         "__main__",
     ),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from picirc import data as data
     from picirc import io as io
     from picirc import plot as plot
+    from picirc import sequences as sequences
     from picirc import tables as tables
     from picirc.circuit import Circuit as Circuit
     from picirc.circuit import from_bayesnet as from_bayesnet
@@ -72,6 +73,12 @@ if TYPE_CHECKING:
     from picirc.quadrature import tensor_grid as tensor_grid
     from picirc.quadrature import trapezoidal as trapezoidal
     from picirc.report import write_report as write_report
+    from picirc.sequences import Forecast as Forecast
+    from picirc.sequences import PICSequences as PICSequences
+    from picirc.sequences import SequenceModel as SequenceModel
+    from picirc.sequences import fit_sequences as fit_sequences
+    from picirc.sequences import state_space as state_space
+    from picirc.sequences import write_sequence_report as write_sequence_report
     from picirc.structure.bayesnet import BayesNet as BayesNet
     from picirc.structure.chow_liu import hidden_chow_liu as hidden_chow_liu
     from picirc.structure.regions import RegionGraph as RegionGraph
@@ -122,6 +129,9 @@ _HOMES = {
         *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal"),
     ),
     "report": ("write_report",),
+    "sequences": (
+        *("Forecast", "PICSequences", "SequenceModel", "fit_sequences", "state_space", "write_sequence_report"),
+    ),
     "structure.bayesnet": ("BayesNet",),
     "structure.chow_liu": ("hidden_chow_liu",),
     "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),
@@ -130,7 +140,7 @@ _HOMES = {
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
     "tables": ("Schema", "TableModel", "fit_table"),
 }
-_MODULES = ("data", "io", "plot", "tables")
+_MODULES = ("data", "io", "plot", "sequences", "tables")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME, *_MODULES])

@@ -15,12 +15,14 @@ from picirc.cli.options import (
     OutputOptions,
     QueryOptions,
     Seed,
+    SequenceOptions,
     TableOptions,
     TrainingOptions,
 )
 
 _DATA, _TABLE, _COLUMNS = DataOptions(), TableOptions(), ColumnOptions()
 _MODEL, _TRAINING, _QUERY = ModelOptions(), TrainingOptions(), QueryOptions()
+_SEQUENCES = SequenceOptions()
 _FOLDER, _PAGE = Path("model"), Path("report.html")
 
 Out = Annotated[Path, Parameter(name=("--out", "-o"))]
@@ -33,6 +35,7 @@ def fit(
     output: OutputOptions,
     reading: TableOptions = _TABLE,
     columns: ColumnOptions = _COLUMNS,
+    sequences: SequenceOptions = _SEQUENCES,
     data: DataOptions = _DATA,
     model: ModelOptions = _MODEL,
     training: TrainingOptions = _TRAINING,
@@ -41,6 +44,9 @@ def fit(
 
     picirc fit TABLE --out model learns a model of a table in a file, with named columns of any kind; score, sample,
     impute, classify and report use it.
+
+    picirc fit TABLE --sequences --by NAME --time NAME --out model learns a model of the sequences in a table; forecast
+    and report use it.
 
     picirc fit --data NAME --out runs/name learns a model of images, text or other data of one kind; eval and sample use
     it. The folder also gets metrics.jsonl with a line for every validation, summary.json and a checkpoint, from which
@@ -54,6 +60,7 @@ def fit(
         output: Where the results go.
         reading: How the table is read.
         columns: What its columns are.
+        sequences: Whether its rows are steps in time.
         data: Which data.
         model: Which model.
         training: How it is trained.
@@ -63,11 +70,16 @@ def fit(
 
         check_no_table(reading, columns)
         return train(data, model, training, output)
-    from picirc.cli.files import check_place, declared_kinds, read_training_table
+    from picirc.cli.files import check_no_sequences, check_place, declared_kinds, read_training_table
 
     check_place(output.out, output.overwrite)
     declared = declared_kinds(data, columns)
     frame = read_training_table(table, reading, declared, columns.drop)
+    if sequences.sequences:
+        from picirc.cli.sequences import train_sequences
+
+        return train_sequences(table, frame, declared, sequences, data, reading, columns, model, training, output)
+    check_no_sequences(sequences)
     from picirc.cli.fit import train_table  # torch is slow to import, so mistakes are reported before
 
     return train_table(table, frame, declared, data, reading, columns, model, training, output)
@@ -188,7 +200,7 @@ def report(
     seed: Seed = 0,
     reading: TableOptions = _TABLE,
 ) -> None:
-    """Write a page that shows how well the model of a table fits, and where it does not.
+    """Write a page that shows how well the model of a table, or of sequences, fits, and where it does not.
 
     Args:
         model: The folder or file of the model.
@@ -197,6 +209,11 @@ def report(
         seed: Determines what is drawn from the model.
         reading: How the table is read.
     """
+    from picirc.cli.sequences import is_sequence_model, write_sequence_page
+
+    if is_sequence_model(model):
+        write_sequence_page(model, data, reading, out, seed)
+        return
     from picirc.cli.queries import write_page
 
     write_page(model, data, reading, out, seed)
@@ -227,6 +244,31 @@ def explore(
     serve_page(model, data, reading, port, browser=browser)
 
 
+def forecast(
+    model: Path,
+    table: Path,
+    /,
+    *,
+    out: Out,
+    steps: int = 12,
+    quantiles: tuple[float, ...] = (0.05, 0.5, 0.95),
+    reading: TableOptions = _TABLE,
+) -> None:
+    """Say how the sequences of a table go on.
+
+    Args:
+        model: The model, learned with --sequences.
+        table: The table with the sequences so far.
+        out: A csv or parquet file for the mean and the quantiles of every column at each step.
+        steps: The number of steps.
+        quantiles: The levels of the quantiles.
+        reading: How the table is read.
+    """
+    from picirc.cli.sequences import write_forecast
+
+    write_forecast(model, table, reading, steps, quantiles, out)
+
+
 def evaluate(model: Path, /, *, data: DataOptions = _DATA, query: QueryOptions = _QUERY) -> None:
     """Print the mean log-likelihood and the bits per dimension of each part of the data.
 
@@ -254,4 +296,6 @@ def inspect(model: Path = _FOLDER, /, *, points: int | None = None, batch: int =
 
 
 # In the order of the help.
-ALL: tuple[Callable[..., int | None], ...] = (fit, score, sample, impute, classify, report, explore, evaluate, inspect)
+ALL: tuple[Callable[..., int | None], ...] = (
+    *(fit, score, sample, impute, classify, forecast, report, explore, evaluate, inspect),
+)

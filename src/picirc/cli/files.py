@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from picirc import data
 from picirc.checks import check_integer
-from picirc.cli.options import ColumnOptions, DataOptions, TableOptions
+from picirc.cli.options import ColumnOptions, DataOptions, SequenceOptions, TableOptions, differing
 from picirc.data.dataset import Dataset, Provenance, hold_out
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.tables import ENDINGS, MISSING, dtype_for, read_file
@@ -67,6 +67,12 @@ def check_place(out: Path, overwrite: bool) -> None:
     parent = next((folder for folder in out.parents if folder.exists()), out.parent)
     if not parent.is_dir() or (single and not out.parent.is_dir()):
         raise ArgumentError("--out", "a folder to save the model in", str(out), f"{out.parent} is not a folder")
+
+
+def check_no_sequences(options: SequenceOptions) -> None:
+    """Raise if an option is given that applies to sequences only."""
+    for name in differing(options):
+        raise ArgumentError(f"--{name}", "an option for sequences", "a table of independent rows", "add --sequences")
 
 
 # Tables

@@ -15,10 +15,13 @@ Sharing = Literal["none", "composite", "full"]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 
 # In the order of the help.
-_TABLE, _COLUMNS, _OUTPUT, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
+_TABLE, _COLUMNS, _SEQUENCES, _OUTPUT, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
     Group(name, sort_key=place)
     for place, name in enumerate(
-        ("Table", "Columns of TABLE", "Output", "Data other than TABLE", "Model", "Training", "Quadrature of a pic")
+        (
+            *("Table", "Columns of TABLE", "Sequences in TABLE", "Output", "Data other than TABLE"),
+            *("Model", "Training", "Quadrature of a pic"),
+        )
     )
 )
 
@@ -75,6 +78,24 @@ class ColumnOptions:
     columns: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     unseen: Literal["error", "missing"] = "error"
+
+
+@Parameter(name="*", group=_SEQUENCES)
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions:
+    """Sequences in a table.
+
+    Attributes:
+        sequences: The rows of TABLE are steps in time and not independent of each other.
+        by: The column that tells the sequences apart; by default all rows are one sequence.
+        time: The column of the times, numbers or dates; by default rows are in order and equally far apart.
+        dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on what is held out.
+    """
+
+    sequences: bool = False
+    by: str | None = None
+    time: str | None = None
+    dims: int | None = None
 
 
 @Parameter(name="*", group=_MODEL)

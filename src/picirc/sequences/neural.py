@@ -1,0 +1,251 @@
+"""Chains whose functions are neural nets: one transition for all steps, one emission for each column.
+
+The latent has d dimensions and the reference density N(0, I). The transition is a Gaussian step times a correction,
+
+    p(z' | z) ∝ N(z'; μ(z), σ(z)²) · exp(⟨a(z), b(z')⟩),
+
+normalised over the grid. The nets see z and z' one at a time, so that N points cost N evaluations and not N². With
+irregular times they also see the time since the step before, and the Gaussian step relaxes towards μ(z):
+its mean is z + (1 - e^(-k·dt)) (μ(z) - z) and its variance (1 - e^(-2k·dt)) σ(z)².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor, nn
+
+from picirc.checks import check_integer
+from picirc.errors import ArgumentError
+from picirc.inputs import Family
+from picirc.sequences.chain import Chain, normalised, repeated
+
+_RIDGE = 1e-3
+_KERNEL = 0.35  # the width of the neighbourhoods from which emissions start, in units of the latent
+
+
+def normal_points(n: int, dims: int, shift: Tensor | None = None) -> Tensor:
+    """Points ``(n, dims)`` of equal weight under N(0, I): quantiles of a lattice, which a shift moves around.
+
+    In one dimension these are the midpoints of n equal cells of probability. In several, coordinate j of point i is
+    the fractional part of i·α_j, with the powers α_j of the generalised golden ratio, whose multiples spread evenly.
+    """
+    if dims == 1:
+        u = (torch.arange(n, dtype=torch.float64).unsqueeze(1)) / n
+    else:
+        ratio = 2.0
+        for _ in range(64):
+            ratio = (1 + ratio) ** (1 / (dims + 1))  # the root of r^(d+1) = r + 1
+        steps = ratio ** -torch.arange(1, dims + 1, dtype=torch.float64)
+        u = torch.arange(n, dtype=torch.float64).unsqueeze(1) * steps
+    moved = shift.double() if shift is not None else torch.full((dims,), 0.5, dtype=torch.float64)
+    u = (u + (moved / n if dims == 1 else moved)) % 1.0
+    found: Tensor = torch.special.ndtri(u.clamp(0.25 / n, 1 - 0.25 / n))
+    return found
+
+
+class _Features(nn.Module):
+    """``[1, z, tanh(W z + b)]``, where an affine function of z is there from the start."""
+
+    def __init__(self, dims: int, width: int, generator: torch.Generator | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(width, dims, generator=generator) * 1.5 / math.sqrt(dims))
+        self.bias = nn.Parameter(torch.randn(width, generator=generator))
+        self.size = 1 + dims + width
+
+    def forward(self, z: Tensor) -> Tensor:
+        hidden = torch.tanh(nnf.linear(z, self.weight, self.bias))
+        return torch.cat((torch.ones_like(z[..., :1]), z, hidden), -1)
+
+
+class SequencePIC(nn.Module):
+    """A homogeneous chain with neural functions; called with points it returns the ``Chain`` on them.
+
+    Args:
+        families: The family of each column.
+        dims: The number d of dimensions of the latent.
+        width: The number of hidden units of each net.
+        rank: The number of features of the correction of the transition.
+        points: The number of points of the grids it is trained on, which bounds how narrow a step can be.
+        timed: Whether steps have different lengths, which the transition then takes into account.
+        generator: Source of the initial values.
+    """
+
+    def __init__(
+        self,
+        families: Sequence[Family],
+        dims: int = 2,
+        width: int = 32,
+        rank: int = 16,
+        points: int = 64,
+        timed: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        if not families:
+            raise ArgumentError("families", "a family for at least one column", "none")
+        self.families = tuple(families)
+        self.dims, self.width = check_integer("dims", dims), check_integer("width", width)
+        self.rank, self.timed = check_integer("rank", rank, 0), bool(timed)
+        self.points = check_integer("points", points, 2)
+        self.before = _Features(self.dims + self.timed, self.width, generator)
+        self.after = _Features(self.dims, self.width, generator)
+        self.emit = _Features(self.dims, self.width, generator)
+        self.mean = nn.Parameter(torch.cat((torch.zeros(1, dims), 0.9 * torch.eye(dims), self._zeros(dims))))
+        spread = torch.full((1, dims), math.log(0.45))
+        self.spread = nn.Parameter(torch.cat((spread, torch.zeros(self.before.size - 1, dims))))
+        noise = torch.randn(self.after.size, self.rank, generator=generator) / math.sqrt(self.after.size)
+        self.key = nn.Parameter(torch.zeros(self.before.size, self.rank))
+        self.value = nn.Parameter(noise)
+        self.start = nn.Parameter(torch.zeros(self.after.size))
+        self.rates = nn.Parameter(torch.zeros(dims)) if self.timed else None
+        self.heads = nn.ParameterList(nn.Parameter(torch.zeros(self.emit.size, f.size)) for f in self.families)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that make a chain of the same shape."""
+        sizes = {"dims": self.dims, "width": self.width, "rank": self.rank, "points": self.points}
+        return {"families": self.families, **sizes, "timed": self.timed}
+
+    def _zeros(self, dims: int) -> Tensor:
+        return torch.zeros(self.before.size - 1 - dims, dims)
+
+    def forward(self, points: Tensor) -> Chain:
+        """The chain on points ``(N, d)`` of equal weight under N(0, I)."""
+        z = points.to(self.mean.dtype)
+        after = self.after(z)
+        # A density over a rule of equal weights under φ is divided by φ.
+        reference = 0.5 * z.square().sum(1)  # (N,)
+        log_start = after @ self.start
+        value = after @ self.value
+        floor = 1.25 * self.points ** (-1 / self.dims)  # the least spread of a step that the grids resolve
+        single = None if self.timed else self._tables(z, None, value, reference, floor)
+
+        def transition(gaps: Tensor) -> Tensor:
+            if single is None:
+                return self._tables(z, gaps, value, reference, floor)
+            return single if len(gaps) == 1 and bool(gaps == 1) else repeated(single[0], gaps)
+
+        emit = self.emit(z)
+        inputs = tuple(
+            (family, family.constrain(emit @ head).unsqueeze(0))
+            for family, head in zip(self.families, self.heads, strict=True)
+        )
+        return Chain(z, normalised(log_start), transition, inputs)
+
+    def _tables(self, z: Tensor, gaps: Tensor | None, value: Tensor, reference: Tensor, floor: float) -> Tensor:
+        """The transition of each gap ``(D,)``, or of a usual step if there are none: ``(D, N, N)``."""
+        if gaps is None:
+            before = self.before(z).unsqueeze(0)  # (1, N, F)
+            mean, spread = before @ self.mean, (before @ self.spread).clamp(-8, 4).exp()  # (1, N, d)
+            key = before @ self.key
+        else:
+            assert self.rates is not None
+            length = gaps.to(z.dtype).clamp(min=1e-6).reshape(-1, 1, 1)
+            seen = length.log().clamp(-6, 6).expand(-1, len(z), 1)
+            before = self.before(torch.cat((z.expand(len(gaps), -1, -1), seen), 2))  # (D, N, F)
+            decay = torch.exp(-nnf.softplus(self.rates) * length)  # (D, 1, d)
+            mean = z + (1 - decay) * (before @ self.mean - z)
+            spread = (1 - decay.square()).sqrt() * (before @ self.spread).clamp(-8, 4).exp()
+            key = (before @ self.key) * (1 - decay.prod(2, keepdim=True))
+        precision = 1 / (spread.square() + floor**2)
+        # -½ Σ_j (z'_j - μ_j)² / σ_j², as products of matrices; what does not depend on z' does not matter.
+        logs = (mean * precision) @ z.T - 0.5 * precision @ z.square().T
+        return normalised(logs + key @ value.T + reference)
+
+
+@torch.no_grad()
+def initialise(model: SequencePIC, sequences: Sequence[Tensor]) -> None:
+    """Start from the data: a latent guessed for every step, and nets fitted to these guesses by least squares.
+
+    The guess is the principal part of a window of three steps, with the ranks of each coordinate turned into normal
+    scores. Level and slope of a series are such parts, so the first transition already follows trends and cycles.
+    """
+    guesses = _guesses(model, sequences)
+    before = torch.cat([z[:-1] for z in guesses])
+    after = torch.cat([z[1:] for z in guesses])
+    if len(before) > model.before.size:
+        seen = torch.cat((before, torch.zeros(len(before), 1)), 1) if model.timed else before
+        features = model.before(seen.to(model.mean.dtype))
+        if model.timed:
+            decay = torch.exp(-nnf.softplus(model.rates.detach()))  # type: ignore[union-attr]
+            after = before + (after - before) / (1 - decay)
+        linear = features[:, : 1 + model.dims]
+        fitted = _least_squares(linear, after.to(features.dtype))
+        model.mean[: 1 + model.dims] = fitted
+        spread = (after - linear @ fitted).std(0).clamp(0.1, 2.0)
+        model.spread[0] = spread.log()
+    z, x = torch.cat(guesses), torch.cat(list(sequences))
+    _initialise_emissions(model, z, x)
+
+
+def _guesses(model: SequencePIC, sequences: Sequence[Tensor]) -> list[Tensor]:
+    """A latent ``(T, d)`` for every step of each sequence."""
+    rows = [_numbers(model.families, x) for x in sequences]
+    rows = [row - torch.cat(rows).mean(0) for row in rows]
+    windows = [torch.cat((row[[0, *range(len(row) - 1)]], row, row[[*range(1, len(row)), -1]]), 1) for row in rows]
+    together = torch.cat(windows)
+    _, _, axes = torch.linalg.svd(together.T @ together / len(together))
+    scores = together @ axes[: model.dims].T  # (T, ≤ d)
+    if scores.shape[1] < model.dims:
+        more = torch.randn(len(scores), model.dims - scores.shape[1], generator=torch.Generator().manual_seed(0))
+        scores = torch.cat((scores, more.to(scores)), 1)
+    ranks = scores.argsort(0).argsort(0).double()
+    normal = torch.special.ndtri((ranks + 0.5) / len(ranks))
+    return list(normal.split([len(x) for x in sequences]))
+
+
+def _numbers(families: Sequence[Family], x: Tensor) -> Tensor:
+    """Columns as numbers of about unit variance: values of finite families one by one, others as they are."""
+    parts = []
+    for column, family in enumerate(families):
+        values = x[:, column].double()
+        table = family.table(family.constrain(torch.zeros(1, family.size)))
+        if table is not None and family.discrete and type(family).__name__ in ("Categorical", "Bernoulli"):
+            found = (values.unsqueeze(1) == torch.arange(table.shape[-1])).double()
+            parts.append(found / found.mean(0).clamp(min=1e-3).sqrt() * ~values.isnan().unsqueeze(1))
+            continue
+        seen = values[~values.isnan()]
+        middle = seen.median() if len(seen) else values.new_zeros(())
+        scale = (seen - middle).abs().mean().clamp(min=1e-12) if len(seen) else values.new_ones(())
+        parts.append(((values - middle) / scale).nan_to_num(0.0).clamp(-4, 4).unsqueeze(1))
+    return torch.cat(parts, 1)
+
+
+def _initialise_emissions(model: SequencePIC, z: Tensor, x: Tensor) -> None:
+    """Fit every column in the neighbourhood of some points, and the heads to what is found there."""
+    if len(z) > 4096:
+        some = torch.linspace(0, len(z) - 1, 4096).long()
+        z, x = z[some], x[some]
+    points = normal_points(64 * model.dims, model.dims)  # (K, d)
+    kernel = torch.exp(-0.5 * torch.cdist(points, z).square() / (_KERNEL**2 * model.dims))  # (K, B)
+    features = model.emit(points.to(model.mean.dtype)).double()
+    source = torch.Generator().manual_seed(0)
+    for column, (family, head) in enumerate(zip(model.families, model.heads, strict=True)):
+        seen = ~x[:, column].isnan()
+        values = x[seen, column].double().unsqueeze(0)  # (1, B)
+        if not values.numel():
+            continue
+        flows = kernel[:, seen].unsqueeze(0)
+        params = family.initial(values, len(points), source)
+        try:
+            for flow in (torch.ones_like(flows), flows, flows):
+                found = family.expected_statistics(params, values, flow)
+                params = family.from_statistics(params, found, smoothing=1.0)
+            raw = family.unconstrain(params)[0]
+        except NotImplementedError:  # a family that can only be learned by gradients
+            continue
+        head.copy_(_least_squares(features, raw))
+
+
+def _least_squares(features: Tensor, targets: Tensor) -> Tensor:
+    """Coefficients ``(F, K)`` of targets ``(B, K)`` on features ``(B, F)``, by ridge regression."""
+    a, b = features.double(), targets.double()
+    ridge = _RIDGE * len(a) * torch.eye(a.shape[1], dtype=a.dtype)
+    ridge[0, 0] = 0.0
+    found: Tensor = torch.linalg.solve(a.T @ a + ridge, a.T @ b)
+    return found.to(features.dtype)
