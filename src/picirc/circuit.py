@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -126,6 +128,14 @@ class Circuit(SymbolicCircuit):
             for carrier in carried:
                 found |= dict.fromkeys(modules_of(carrier.function))
         return nn.ModuleList(found)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Circuit:
+        """Itself, unless it has parameters, which can change."""
+        if not len(self.functions):
+            return self
+        make, parts = self.__reduce__()
+        found: Circuit = make(*copy.deepcopy(parts, memo))
+        return found
 
     def _integrate(
         self,

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
+from picirc.circuit import Circuit
 from picirc.compile.plan import Plan
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule, VectorRule
+from picirc.quadrature import RandomRule, Rule, VectorRule, trapezoidal
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 
 AnyRule = Rule | VectorRule | RandomRule
+_CIRCUIT_POINTS = 64  # of a circuit whose rule is not given
 
 
 class Model(nn.Module):
@@ -52,6 +54,11 @@ class Model(nn.Module):
         """The circuit with the current parameters."""
 
     @property
+    def variables(self) -> Sequence[str]:
+        """The names of the variables."""
+        return self.plan.circuit.variables
+
+    @property
     def parts(self) -> Sequence[Model]:
         """The members of an ensemble; of any other model itself alone."""
         return (self,)
@@ -81,3 +88,40 @@ class Model(nn.Module):
     def end_training(self) -> None:
         """Undo what ``begin_training`` did for the sake of the optimiser; the distribution stays the same."""
         self.fresh = False
+
+
+@final
+class CircuitModel(Model):
+    """A circuit whose functions have parameters, written by hand in PyTorch, as a model that can be trained.
+
+    ``pc.fit`` makes one of a ``Circuit`` and returns a ``Circuit`` again.
+
+    Args:
+        circuit: A circuit with modules among its functions.
+    """
+
+    def __init__(self, circuit: Circuit) -> None:
+        super().__init__()
+        self.functions = circuit.functions
+        if not any(parameter.requires_grad for parameter in self.functions.parameters()):
+            remedy = "let a torch.nn.Module compute one of its functions, as in pc.Conditional(family, module, parents)"
+            raise ArgumentError("model", "a circuit with parameters to learn", "one without any", remedy)
+        self.circuit = circuit
+        self.fresh = False  # the functions are what their author wants to begin with
+        self.families = tuple(self(trapezoidal(2)).families)
+
+    @property
+    def variables(self) -> Sequence[str]:
+        """The names of the variables."""
+        return self.circuit.variables
+
+    def training_rule(self, rule: object = None) -> Rule:
+        """The trapezoidal rule with 64 points by default."""
+        if rule is not None and not isinstance(rule, Rule):
+            raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule)
+        return rule or trapezoidal(_CIRCUIT_POINTS)
+
+    def forward(self, rule: AnyRule | None = None) -> QPC:
+        """The circuit, integrated in the precision of its parameters."""
+        like = next(self.functions.parameters())
+        return self.circuit.integrate(self.training_rule(rule), dtype=like.dtype, device=like.device)

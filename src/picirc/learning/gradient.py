@@ -13,16 +13,17 @@ import torch
 from torch import nn
 
 from picirc.checks import check_integer
+from picirc.circuit import Circuit
 from picirc.errors import ArgumentError
 from picirc.learning.batches import Batches, as_batches, as_rows
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
-from picirc.model import AnyRule, Model
+from picirc.model import AnyRule, CircuitModel, Model
 from picirc.quadrature import RandomRule
 
-AnyModel = TypeVar("AnyModel", bound=Model)
+AnyModel = TypeVar("AnyModel", bound=Model | Circuit)
 
 
 def fit(
@@ -54,8 +55,8 @@ def fit(
     too, so that the nets learn the integral and not one grid; validation uses twice the points of the rule.
 
     Args:
-        model: A PIC, an HCLT or another model; it is not changed. One that was never trained begins with input
-            distributions that fit the columns of the data.
+        model: A PIC, an HCLT or another model, or a circuit whose functions are modules; it is not changed. A PIC or
+            HCLT that was never trained begins with input distributions that fit the columns of the data.
         train: ``(rows, variables)``: a tensor, an array, a memory-mapped file; or a loader of batches. NaN is missing.
         valid: The same kind of table, for stopping early; without it the training likelihood decides.
         rule: The quadrature rule of a PIC; by default ``pc.shifted(32)``, for vectors 1,024 shifted Sobol points.
@@ -83,49 +84,57 @@ def fit(
         A copy of the model with the parameters that were best on validation, and the history. Ctrl-C ends the training
         after the step in hand and returns the best so far.
     """
-    if not isinstance(model, Model):
-        raise ArgumentError("model", "a model, such as a PIC or an HCLT", type(model).__name__)
-    chosen = model.training_rule(rule)
+    own = _as_model(model)
+    chosen = own.training_rule(rule)
     check_integer("accumulate", accumulate)
     if clip is not None and not clip > 0:
         raise ArgumentError("clip", "a positive number, or None", clip)
-    model = copy.deepcopy(model)
-    variables = len(model.families)
-    size = model.step_size
+    variables = len(own.families)
+    size = own.step_size
     schedule = schedule or Cosine(size, size / 100, period=None, warmup=max(20, min(100, steps // 20)))
     batches = as_batches(train, variables, batch_size, seed)
     table = None if valid is None else as_rows("valid", valid, variables)
     if weight_decay is None:
-        weight_decay = 0.0 if batches.rows is None else model.weight_decay(batches.rows)
+        weight_decay = 0.0 if batches.rows is None else own.weight_decay(batches.rows)
     processes = Processes.current()
-    solver = _optimizer(optimizer, model, betas, weight_decay)
-    begin_training(model, batches.some(), seed)
-    processes.share(model)
+    solver = _optimizer(optimizer, own, betas, weight_decay)
+    begin_training(own, batches.some(), seed)
+    processes.share(own)
     judged = _validation_rule(chosen)
 
     def validate() -> float | None:
         if table is None:
             return None
         with torch.no_grad():
-            return mean_log_prob(model(judged), table)
+            return mean_log_prob(own(judged), table)
 
     folder = None if out is None else Path(out)
     settings = Settings(
         steps, validate_every, patience, folder, checkpoint_every, resume, callbacks, writes=processes.first
     )
     identity: dict[str, Any] = {
-        "model": identity_of(model),
+        "model": identity_of(own),
         "rule": repr(chosen),
         "schedule": repr(schedule),
         "autocast": str(autocast),
     }
     identity |= {"batch_size": batch_size, "steps": steps, "optimizer": optimizer, "betas": list(betas), "seed": seed}
     identity |= {"weight_decay": weight_decay, "clip": clip, "accumulate": accumulate, "validate_every": validate_every}
-    loop = Loop(settings, model, solver, variables, identity)
-    step = _Step(model, chosen, solver, batches, processes, clip, accumulate, autocast, seed)
+    loop = Loop(settings, own, solver, variables, identity)
+    step = _Step(own, chosen, solver, batches, processes, clip, accumulate, autocast, seed)
     history = loop.run(step, validate, lambda number: schedule(number, steps))
-    model.end_training()
-    return model, history
+    own.end_training()
+    result: Any = own.circuit if isinstance(own, CircuitModel) else own
+    return result, history
+
+
+def _as_model(model: object) -> Model:
+    """A copy of a model to train, or a model of a copy of a circuit."""
+    if isinstance(model, Circuit):
+        return CircuitModel(copy.deepcopy(model))
+    if not isinstance(model, Model):
+        raise ArgumentError("model", "a model, such as a PIC, or a circuit", type(model).__name__)
+    return copy.deepcopy(model)
 
 
 @dataclass(frozen=True)

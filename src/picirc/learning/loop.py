@@ -248,10 +248,10 @@ class Loop:
 
 
 def begin_training(model: Model, rows: Tensor, seed: int) -> None:
-    """Choose start values by some rows of the data, which are checked first."""
+    """Check some rows of the data, and choose start values by them."""
     values, _ = as_batch(rows, "x", len(model.families))
     like = next(model.parameters())
-    points = as_points(values, None, model.families, model.plan.circuit.variables, like)
+    points = as_points(values, None, model.families, model.variables, like)
     model.begin_training(points.values.T, torch.Generator().manual_seed(seed))
 
 
@@ -289,7 +289,8 @@ def check_finite(value: float, qpc: QPC, step: int) -> None:
 def identity_of(model: Model) -> str:
     """A short text that is the same for models of one structure, with the same families and kinds of parameters."""
     parameters = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
-    parts = (type(model).__name__, model.structure, model.families, model.product, parameters)
+    structure = getattr(model, "structure", None), getattr(model, "product", None)
+    parts = (type(model).__name__, *structure, model.families, parameters)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
