@@ -29,6 +29,15 @@ RULES: Mapping[str, Callable[[int], Any]] = {
     "midpoint": pc.midpoint,
     "shifted": pc.shifted,
 }
+
+
+def make_rule(settings: Settings, points: int) -> Any:
+    """The rule of a model's settings with so many points; ``"sobol"`` has the dimensions of the model's latents."""
+    if settings["rule"] == "sobol":
+        return pc.shifted(pc.sobol(points, settings["options"]["dims"]))
+    return RULES[settings["rule"]](points)
+
+
 INPUTS: Mapping[str, Callable[[int], pc.Family]] = {
     "categorical": pc.Categorical,
     "binomial": lambda categories: pc.Binomial(categories - 1),
@@ -50,7 +59,7 @@ class Trained:
         """The rule to test with: that of the training, or ``finer`` times the points of a random one."""
         if self.settings["kind"] == "hclt":
             return None
-        rule = RULES[self.settings["rule"]](self.settings["states"] * self.settings.get("finer", 1))
+        rule = make_rule(self.settings, self.settings["states"] * self.settings.get("finer", 1))
         return rule.rule if isinstance(rule, pc.RandomRule) else rule
 
     def qpc(self, rule: pc.Rule | None = None) -> pc.QPC:
@@ -113,7 +122,7 @@ def make_structure(kind: str, data: Dataset, trees: Path) -> Structure:
     """A structure for a data set.
 
     Args:
-        kind: ``"chow-liu"``, ``"chain"``, ``"quad-graph"`` or ``"quad-tree"``.
+        kind: ``"chow-liu"``, ``"chain"``, ``"star"``, ``"quad-graph"`` or ``"quad-tree"``.
         data: The data set; a tree is learned from its training part.
         trees: The folder that keeps learned trees, by the names of the data sets.
     """
@@ -123,6 +132,8 @@ def make_structure(kind: str, data: Dataset, trees: Path) -> Structure:
             return learned_tree(data.train, trees / f"{data.name}-{rows}x{variables}.json")
         case "chain":
             return pc.chain(data.train.shape[1])
+        case "star":
+            return pc.star(data.train.shape[1])
         case "quad-graph" | "quad-tree":
             assert data.image_shape is not None, "images"
             return (pc.quad_graph if kind == "quad-graph" else pc.quad_tree)(*data.image_shape)
@@ -160,11 +171,13 @@ def build(structure: Structure, categories: int, settings: Settings) -> Model:
 
 def train(model: Model, rows: Any, valid: Any, settings: Settings, **options: Any) -> tuple[Model, pc.History]:
     """Train by what the settings say, with further options of ``pc.fit``."""
-    fit = dict(settings["fit"])
-    schedule = fit.pop("schedule")
+    fit = dict(settings.get("fit", {}))
+    schedule = fit.pop("schedule", None)  # by default that of the library
+    if schedule is not None:
+        steps = (schedule["high"], schedule["low"], schedule.get("period"), schedule.get("warmup", 0))
+        options["schedule"] = pc.Cosine(*steps)
     options |= {
         **fit,
-        "schedule": pc.Cosine(schedule["high"], schedule["low"], schedule.get("period"), schedule.get("warmup", 0)),
         "batch_size": settings["batch"],
         "steps": settings["steps"],
         "validate_every": settings["validate_every"],
@@ -172,7 +185,7 @@ def train(model: Model, rows: Any, valid: Any, settings: Settings, **options: An
         "seed": settings["seed"],
     }
     if isinstance(model, pc.PIC):
-        return pc.fit(model, rows, valid, rule=RULES[settings["rule"]](settings["states"]), **options)
+        return pc.fit(model, rows, valid, rule=make_rule(settings, settings["states"]), **options)
     return (pc.fit_em if settings["learn"] == "em" else pc.fit)(model, rows, valid, **options)
 
 
@@ -217,6 +230,7 @@ def figures_of(trained: Trained) -> Figures:
         "test": pc.bits_per_dimension(log_likelihood, variables),
         "test_log_likelihood": log_likelihood,
         "valid": best["bits"],
+        "valid_log_likelihood": best["valid"],
         "best_step": best["step"],
         "steps": last["step"],
         "stopped": trained.history.stopped,

@@ -44,7 +44,7 @@ def test_a_circuit_learns_the_loading_of_its_factor():
     assert float(start.detach()) == pytest.approx(0.3)  # the circuit that was given is not changed
     assert isinstance(trained, pc.Circuit)
     assert len(trained.functions) == 1  # shared by both columns, and still so
-    assert history.best["train"] > -3.6
+    assert history.best["train"] > -3.85  # the truth has −3.69
 
 
 def test_a_circuit_without_parameters_is_refused():
