@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from picirc.inputs import StudentT as StudentT
     from picirc.io import load as load
     from picirc.io import save as save
+    from picirc.learning import CollapseWarning as CollapseWarning
     from picirc.learning import Cosine as Cosine
     from picirc.learning import History as History
     from picirc.learning import bits_per_dimension as bits_per_dimension
@@ -114,7 +115,17 @@ _HOMES = {
     "inputs": ("Bernoulli", "Binomial", "Categorical", "Family", "Gaussian", "Laplace", "Poisson", "StudentT"),
     "io": ("load", "save"),
     "learning": (
-        *("Cosine", "History", "bits_per_dimension", "fit", "fit_em", "json_lines", "mean_log_prob", "tensorboard"),
+        *(
+            "CollapseWarning",
+            "Cosine",
+            "History",
+            "bits_per_dimension",
+            "fit",
+            "fit_em",
+            "json_lines",
+            "mean_log_prob",
+            "tensorboard",
+        ),
     ),
     "learning.progress": ("Progress",),
     "hclt": ("HCLT",),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,14 @@ _TILE_POINTS = 2**12
 
 
 class Energy(ABC):
-    """How the value of a function becomes an energy."""
+    """How the value of a function becomes an energy.
+
+    Attributes:
+        invariant: Whether a constant added to a function changes nothing. The gradient of a bias is then set to zero:
+            what rounding leaves of it would be amplified by optimisers that normalise gradients.
+    """
+
+    invariant: ClassVar[bool] = False
 
     @abstractmethod
     def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
@@ -48,6 +55,7 @@ class Unbounded(Energy):
     """
 
     scale = 3.0
+    invariant: ClassVar[bool] = True
 
     def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
         """The softmax of ``log w − 3 f``."""
@@ -179,7 +187,8 @@ class _Composite(torch.autograd.Function):
             tile = rows, given
             flow = ctx.energy.flow_back(weights[tile], norms[tile], log_weights, gradient[0][tile])
             d_head[rows].addmm_(flow, by_point[points])
-            d_bias[rows].add_(flow.sum(1))
+            if not ctx.energy.invariant:
+                d_bias[rows].add_(flow.sum(1))
             d_hidden[:, points].addmm_(head[rows].T, flow)
         return d_head, d_bias, d_hidden, None, None, None
 
@@ -225,7 +234,7 @@ class _Separate(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, hidden_bias, head, features, log_weights, weights, norms = ctx.saved_tensors
         d_hidden, d_hidden_bias, d_head = (torch.empty_like(t) for t in (hidden, hidden_bias, head))
-        d_bias = head.new_empty(len(head))
+        d_bias = head.new_zeros(len(head))
         d_features = torch.zeros_like(features) if ctx.needs_input_grad[4] else None
         buffer, back = (head.new_empty(ctx.size, *features.shape) for _ in range(2))
         constant, by_point = _with_constant(features), features.T.contiguous()  # by points, the product is faster
@@ -233,7 +242,8 @@ class _Separate(torch.autograd.Function):
             part = slice(start, start + ctx.size)
             active = _active(hidden[part], hidden_bias[part], constant, buffer)
             flow = ctx.energy.flow_back(weights[part], norms[part], log_weights, gradient[0][part])
-            torch.sum(flow, 1, out=d_bias[part])
+            if not ctx.energy.invariant:
+                torch.sum(flow, 1, out=d_bias[part])
             flow = flow.unsqueeze(1)  # (rows, 1, points)
             torch.bmm(flow, active.mT, out=d_head[part].unsqueeze(1))
             inner = torch.mul(head[part].unsqueeze(2), flow, out=back[: len(flow)])

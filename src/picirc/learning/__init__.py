@@ -3,10 +3,11 @@
 from picirc.learning.em import em_step, fit_em
 from picirc.learning.gradient import fit
 from picirc.learning.history import History, bits_per_dimension, json_lines, tensorboard
-from picirc.learning.loop import mean_log_prob
+from picirc.learning.loop import CollapseWarning, mean_log_prob
 from picirc.learning.schedule import Cosine
 
 __all__ = [
+    "CollapseWarning",
     "Cosine",
     "History",
     "bits_per_dimension",
