@@ -1,4 +1,4 @@
-"""Who depends on whom: latent trees and region graphs, written by hand or learned from data."""
+"""The structure of models: Bayesian networks, latent trees and region graphs, by hand or learned from data."""
 
 from picirc.structure.chow_liu import chow_liu, hidden_chow_liu, maximum_spanning_tree
 from picirc.structure.dag import topological_order
