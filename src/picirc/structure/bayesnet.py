@@ -61,7 +61,7 @@ class BayesNet:
 
     @property
     def variables(self) -> Mapping[str, Function]:
-        """The observed variables and their functions, in the order in which they were added: the columns of the data."""
+        """The observed variables and their functions, in the order of the data's columns: that of their addition."""
         return dict(self._observed)
 
     @property

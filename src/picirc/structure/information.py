@@ -135,8 +135,8 @@ def column_kinds(table: Values, columns: Columns = "auto") -> tuple[Kind, ...]:
 def levels(values: Values, kind: Kind, bins: int) -> tuple[Levels, int]:
     """Number the distinct values of a column, or the bins of its values, from 0 in ascending order.
 
-    Every value of a binary or categorical column is a level. Ordinal and Gaussian columns with more than ``bins`` values
-    are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit.
+    Every value of a binary or categorical column is a level. Ordinal and Gaussian columns with more than ``bins``
+    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit.
 
     Returns:
         The level of every row, and the number K of levels; missing values have level K.

@@ -141,8 +141,8 @@ def quad_graph(height: int, width: int) -> RegionGraph:
 
     def cuts(rectangle: Rectangle) -> list[tuple[Rectangle, Rectangle]]:
         top, bottom, left, right = rectangle
-        # How many trailing binary digits of the first and the last row (column) differ. The side of the
-        # smallest aligned block is two to the larger of the two; only a side that long crosses its middle.
+        # The bit length of the difference between the first and the last row (column). The smallest aligned block has
+        # the side 2**max(tall, wide), and the rectangle crosses its middle only along the longer of the two.
         tall, wide = (top ^ (bottom - 1)).bit_length(), (left ^ (right - 1)).bit_length()
         ways = []
         if tall >= wide:
@@ -157,14 +157,14 @@ def quad_graph(height: int, width: int) -> RegionGraph:
 def random_regions(
     n: int, seed: int | np.random.Generator, repetitions: int = 1, depth: int | None = None
 ) -> RegionGraph:
-    """Split n variables at random into two halves, these again, and so on.
+    """Split n variables at random into two halves, recursively.
 
     Args:
         n: The number of variables.
-        seed: The seed, or the generator, of everything random.
-        repetitions: How often to start over from the root. Each time the root gains one partition (none if
-            the same one has come before); regions that turn up again, such as single variables, are shared.
-        depth: The largest number of splits from the root to a leaf; by default down to single variables.
+        seed: The seed, or a NumPy generator.
+        repetitions: The number of random splits of the root, each continued recursively. A partition that occurs twice
+            is kept once, and regions that occur several times, such as single variables, are shared.
+        depth: The maximum number of splits from the root to a leaf; by default splits continue to single variables.
 
     Example:
         >>> graph = random_regions(8, seed=0, repetitions=3)

@@ -1,1 +1,1 @@
-"""The language of integral circuits, free of tensors."""
+"""Integral circuits as symbolic graphs, without tensors."""
