@@ -45,12 +45,19 @@ def circuit_by_hand() -> None:
 
 
 def files_of_the_package() -> None:
-    """What is no Python module is there too: the type marker, the C source, the style sheet, the digits."""
+    """The package contains its data files: the type marker, the C source, the pages, the digits."""
     import picirc as pc
 
     here = Path(pc.__file__).parent
     assert here.is_relative_to(sys.prefix), f"picirc was imported from {here}, not from the environment"
-    for name in ("py.typed", "native/kernels.c", "report/style.css", "data/embedded/digits.npz"):
+    files = (
+        "py.typed",
+        "native/kernels.c",
+        "report/style.css",
+        "explorer/static/index.html",
+        "data/embedded/digits.npz",
+    )
+    for name in files:
         assert (here / name).is_file(), f"{name} is missing in the package"
     assert pc.data.load("digits").test.shape == (300, 64)
     assert importlib.metadata.version("picirc") == pc.__version__
