@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of single arguments. Each returns the value or raises an ``ArgumentError``."""
 
 from __future__ import annotations

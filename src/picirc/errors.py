@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The exceptions of the library.
 
 Invalid input raises a ``ValueError`` that names the argument, what was expected, what was received, and the remedy.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quadrature rules: points and weights with ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
 
 A `Rule` is defined on a reference domain and is immutable; `resize` and `refine` return new rules. Placed on the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Bayesian networks with continuous latents, written by hand."""
 
 from __future__ import annotations

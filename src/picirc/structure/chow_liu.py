@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chow–Liu trees: maximum spanning trees of the mutual information between columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directed acyclic graphs, given as the parents of every node."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutual information between all pairs of columns of an array, from contingency tables or correlations."""
 
 from __future__ import annotations

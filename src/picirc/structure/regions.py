@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Region graphs: sets of variables, and the alternative ways to split them into smaller sets."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Trees of latent variables, each with its observed variables."""
 
 from __future__ import annotations

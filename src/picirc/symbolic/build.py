@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From Bayesian networks, latent trees and region graphs to integral circuits.
 
 The first half eliminates the latents of a network one by one. The second half searches for an elimination order that

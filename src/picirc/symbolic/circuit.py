@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Symbolic circuits: traversal, scopes, structural properties, the cost of quadrature, and drawings."""
 
 from __future__ import annotations

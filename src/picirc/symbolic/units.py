@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The four units of an integral circuit, as immutable objects.
 
 A unit represents a function of observed variables (its *scope*) and of *free* latents, which are not yet integrated
