@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
+PACKAGE := .venv-package/bin
 
-.PHONY: demo test test-browser check format sanity bench bench-training bench-tables bench-sequences bench-peers hammer \
-	docs docs-serve clean
+.PHONY: demo test test-browser check format package sanity bench bench-training bench-tables bench-sequences bench-peers \
+	hammer docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -25,6 +26,16 @@ check: .venv/ready
 format: .venv/ready
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Build the sdist, and the wheel from it; install each into an empty environment and use it there. Two minutes.
+package: .venv/ready
+	rm -rf dist .venv-package
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv .venv-package
+	$(PACKAGE)/python -m pip install --quiet -c constraints.txt dist/*.whl
+	$(PACKAGE)/python -I tests/smoke.py
+	$(PACKAGE)/python -m pip install --quiet --no-deps --force-reinstall dist/*.tar.gz
+	$(PACKAGE)/python -I tests/smoke.py
 
 # The paper's Figure 3 and more; some minutes.
 sanity: .venv/ready
@@ -81,4 +92,4 @@ docs-serve: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 clean:
-	rm -rf .venv .venv-peers .pytest_cache .mypy_cache .ruff_cache dist build site
+	rm -rf .venv .venv-peers .venv-package .pytest_cache .mypy_cache .ruff_cache dist build site

@@ -65,6 +65,8 @@ ORDER = (
         "__main__",
     ),
 )
+LICENCE = "SPDX-License-Identifier: Apache-2.0"
+COMMENTS = {".py": "# {}", ".c": "/* {} */", ".css": "/* {} */", ".js": "// {}"}  # how a line of each language says it
 TORCH_FREE = ("structure", "symbolic", "quadrature", "compile.plan", "data")
 MOST_LINES_OF_A_FILE = 1000
 MOST_LINES_OF_A_FUNCTION = 60
@@ -217,6 +219,15 @@ def oversized(modules: dict[str, Module]) -> Iterator[str]:
                     yield f"{module.place(node.lineno)}: {node.name} has {length} lines"
 
 
+def unlicensed(root: Path) -> Iterator[str]:
+    """The source files that do not begin with a line that names their licence."""
+    for path in sorted(root.rglob("*")):
+        if path.suffix in COMMENTS:
+            expected = COMMENTS[path.suffix].format(LICENCE)
+            if path.read_text(encoding="utf-8").partition("\n")[0] != expected:
+                yield f"{path.relative_to(root).as_posix()}: the first line is not {expected!r}"
+
+
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """The number of lines from the first statement after the docstring to the last."""
     body = function.body[1:] if ast.get_docstring(function) is not None else function.body
@@ -233,6 +244,10 @@ def source() -> dict[str, Module]:
 @pytest.mark.parametrize("check", [wrong_directions, unlisted, torch_imports, misused_types, oversized])
 def test_the_source_tree(check, source):
     assert list(check(source)) == []
+
+
+def test_every_source_file_names_its_licence():
+    assert list(unlicensed(SOURCE)) == []
 
 
 # The checks themselves, on small trees that are wrong on purpose.
@@ -349,6 +364,12 @@ def test_long_files_and_functions_are_found(tree):
     assert "f has 61 lines" in line
     (line,) = list(oversized(tree(errors="x = 1\n" * (MOST_LINES_OF_A_FILE + 1))))
     assert f"more than {MOST_LINES_OF_A_FILE} lines" in line
+
+
+def test_files_without_a_licence_are_found(tmp_path):
+    for name, text in {"a.py": f"# {LICENCE}\n", "b.py": f'"""Say."""\n# {LICENCE}\n', "c.c": "", "d.md": ""}.items():
+        (tmp_path / name).write_text(text)
+    assert [line.partition(":")[0] for line in unlicensed(tmp_path)] == ["b.py", "c.c"]
 
 
 def test_the_top_package_offers_at_run_time_what_type_checkers_see(source):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probabilistic integral circuits: continuous latent variables with exact, fast queries.
 
 Names are imported when they are first used, so that ``import picirc`` and the command line answer at once.

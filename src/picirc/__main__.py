@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program ``picirc``, and ``python -m picirc``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Files that are written whole or not at all.
 
 A file is written under a temporary name beside its target, flushed to the disk, and renamed. Whoever opens the target

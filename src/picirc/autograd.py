@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What functions with hand-written derivatives owe to PyTorch: no silent second derivative, and no trace of them."""
 
 from __future__ import annotations

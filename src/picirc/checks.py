@@ -1,4 +1,5 @@
-"""Checks of single arguments, each written once. Every one returns the value or raises an ``ArgumentError``."""
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of single arguments. Each returns the value or raises an ``ArgumentError``."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def check_integer(argument: str, value: object, least: int = 1, most: int | None
     if most is not None:
         expected = f"an integer from {least} to {most}"
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # the point is to find out
+        number = operator.index(value)  # type: ignore[arg-type]  # other types raise a TypeError
     except TypeError:
         raise ArgumentError(argument, expected, value) from None
     if isinstance(value, bool) or number < least or (most is not None and number > most):
@@ -76,5 +77,5 @@ def check_boolean(argument: str, value: object) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[Real]:
-    """Whether ``value`` is a real number of Python or NumPy, and not a boolean."""
+    """Whether ``value`` is a real number of Python or NumPy; booleans are not numbers here."""
     return isinstance(value, Real) and not isinstance(value, bool)

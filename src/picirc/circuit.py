@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The integral circuit as users hold it: the symbolic value, and the ways to integrate it."""
 
 from __future__ import annotations

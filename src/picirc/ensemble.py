@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several models as one."""
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""What goes wrong, in words.
+# SPDX-License-Identifier: Apache-2.0
+"""The exceptions of the library.
 
-Every mistake of a user raises a ``ValueError`` that names the argument, what was expected, what came, and what
-to do about it.
+Invalid input raises a ``ValueError`` that names the argument, what was expected, what was received, and the remedy.
 """
 
 from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    r"""Text that may come from a file, with control characters and the like escaped; only line breaks stay.
+    r"""Return ``text`` with all non-printable characters but line breaks escaped; for text that may come from a file.
 
     Example:
         >>> print(printable("\x1b[31mred"))
@@ -21,12 +21,12 @@ def printable(text: object) -> str:
 
 
 class ArgumentError(ValueError):
-    """An argument is not what the function can work with.
+    """An argument is invalid.
 
     Args:
         argument: The name of the argument as the user wrote it.
         expected: What would have been accepted.
-        got: What came instead, in words or as the value itself.
+        got: What was received: a description, or the value itself.
         remedy: What to do about it.
 
     Example:
@@ -49,7 +49,7 @@ class StructureError(ValueError):
 
 
 class IntractableError(ValueError):
-    """A closed form does not exist; the message names the unit in the way."""
+    """There is no closed form; the message names the unit that prevents it."""
 
 
 class SizeError(ValueError):
@@ -57,4 +57,4 @@ class SizeError(ValueError):
 
 
 class ImpossibleEvidenceError(ValueError):
-    """The evidence has probability zero, so nothing can be conditioned on it; the message names the rows."""
+    """The evidence has probability zero and cannot be conditioned on; the message names the rows."""

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Estimators for scikit-learn: densities, imputation and classification of mixed tables with missing cells."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closed-form integration of linear-Gaussian circuits.
 
 The function of every unit is ``exp(−½ vᵀ K v + hᵀ v + g)`` over observed variables and free latents. Products add these

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latent trees and region graphs with tables instead of nets: the baseline of PICs."""
 
 from __future__ import annotations

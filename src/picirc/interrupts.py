@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C: held back while work must stay whole, and one line at the end instead of a traceback."""
 
 from __future__ import annotations

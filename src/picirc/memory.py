@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The memory of large tensors, used again once nobody holds them.
 
 On a CPU the memory of every large tensor is mapped and page-faulted anew, which can cost more than the arithmetic. So

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every model is: a structure with parameters, which returns its circuit when called."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probabilistic integral circuits with neural functions."""
 
 from __future__ import annotations

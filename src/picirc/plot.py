@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots of models and circuits: matplotlib axes in, axes out. They need the extra ``viz``."""
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quadrature rules: points and weights with ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
 
-A `Rule` lives on a reference domain and is a value like a number: it is resized and refined into other rules,
-never changed. Placed on a latent's own domain it becomes a `Grid`: ``rule.on(low, high)`` for an interval,
-``rule.at(mean, std)`` for Gauss–Hermite, whose points follow a normal density. Both take arrays, because
-nested quadrature places one rule at many intervals at once.
+A `Rule` is defined on a reference domain and is immutable; `resize` and `refine` return new rules. Placed on the
+domain of a latent, it becomes a `Grid`: ``rule.on(low, high)`` for an interval, ``rule.at(mean, std)`` for
+Gauss–Hermite, whose points follow a normal density. Both accept arrays, because nested quadrature places one rule on
+many intervals at once.
 
-``n`` counts points everywhere, never cells. `shifted` makes random rules: drawn anew at each training step, they
-keep a model from fitting the points instead of the integral.
+``n`` is always the number of points, not of cells. `shifted` makes random rules: a new shift at each training step
+prevents a model from fitting the points instead of the integral.
 
-A latent that is a vector has a `VectorRule`: `sobol`, or a `tensor_grid` of a rule in one dimension.
+Latents that are vectors need a `VectorRule`: `sobol`, or the `tensor_grid` of a rule in one dimension.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class Grid:
 
 @dataclass(frozen=True)
 class _Family:
-    """How the rules of one kind are made, and which numbers of points they can have."""
+    """A family of rules: its constructor, and the numbers of points it allows."""
 
     make: Callable[[int], Rule]
     least: int = 1
-    step: int = 1  # the numbers allowed are least, least + step, …
+    step: int = 1  # the allowed numbers are least, least + step, …
     closed: bool = False  # both ends of the domain are points: N points bound N - 1 cells
 
 
@@ -51,15 +52,15 @@ class _Family:
 class Rule:
     """Points and weights on a reference domain: ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
 
-    The functions of this module make the usual rules; a rule of one's own is ``Rule(name, points, weights,
-    domain, order)``. The arrays are copied and made read-only.
+    The functions of this module make the usual rules. Make a custom rule with ``Rule(name, points, weights, domain,
+    order)``. The arrays are copied and made read-only.
 
     Attributes:
-        name: The name of the rule's kind, such as ``"trapezoidal"``.
+        name: The name of the rule, such as ``"trapezoidal"``.
         points: The points zₙ, of shape (N,), ascending, inside the domain.
         weights: The weights wₙ, of shape (N,).
         domain: The reference domain, (-1, 1), or (-inf, inf) for Gauss–Hermite.
-        order: The p of the error O(N⁻ᵖ) on smooth integrands; inf where it falls faster than any power.
+        order: The order p of the error O(N⁻ᵖ) for smooth integrands; inf if the error decreases faster than any power.
 
     Example:
         >>> rule = trapezoidal(3)
@@ -118,7 +119,7 @@ class Rule:
             first = (float(lows[wrong][0]), float(highs[wrong][0]))
             raise ArgumentError("low, high", "low < high, a finite distance apart", first)
         t = (2 * self.points - (start + end)) / (end - start)  # (N,), in [-1, 1]
-        # Rounding may carry an end point out of the interval, where a density need not be defined.
+        # Rounding may move an end point out of the interval, where the density may be undefined.
         points = np.clip(lows + length / 2 + length / 2 * t, lows, highs)  # (…, N)
         return Grid(points, length / (end - start) * self.weights)
 
@@ -140,7 +141,7 @@ class Rule:
         return Grid(means + stds * self.points, stds * self.weights)
 
     def resize(self, n: int) -> Rule:
-        """The rule of the same family with n points, or the next larger number that the family allows.
+        """Return the rule of the same family with n points, or the next larger number that the family allows.
 
         Example:
             >>> simpson(3).resize(8)
@@ -151,7 +152,7 @@ class Rule:
         return family.make(family.least + steps * family.step)
 
     def refine(self) -> Rule:
-        """The rule of the same family with twice as many cells: 2N points, or 2N - 1 if both ends are points.
+        """Return the rule of the same family with twice as many cells: 2N points, or 2N - 1 if both ends are points.
 
         Example:
             >>> trapezoidal(5).refine(), midpoint(5).refine()
@@ -171,12 +172,12 @@ class VectorRule:
     """Points and weights for a latent that is a vector of d dimensions: ∫ f(z) μ(dz) ≈ Σₙ wₙ f(zₙ).
 
     Attributes:
-        name: The name of the rule's kind, such as ``"sobol"``.
+        name: The name of the rule, such as ``"sobol"``.
         points: The points zₙ, of shape (N, d).
         weights: The weights wₙ, of shape (N,), which add up to 1.
-        measure: The base measure μ: ``"normal"`` for N(0, I), ``"uniform"`` for the uniform one on [-1, 1]ᵈ.
-        remake: ``remake(n, seed)`` gives the rule of the same kind with n points (or the next number there is) from
-            another random seed, where it has one; None for rules made by hand.
+        measure: The base measure μ: ``"normal"`` for N(0, I), ``"uniform"`` for the uniform distribution on [-1, 1]ᵈ.
+        remake: ``remake(n, seed)`` returns the same kind of rule with n points (or the next allowed number) and, if it
+            is random, another seed; None for custom rules.
 
     Example:
         >>> rule = sobol(1024, dims=3)
@@ -212,20 +213,20 @@ class VectorRule:
         return int(self.points.shape[1])
 
     def resize(self, n: int, seed: int = 0) -> VectorRule:
-        """The rule of the same kind with n points, or the next larger number that there is."""
+        """Return the same kind of rule with n points, or with the next larger number allowed."""
         if self.remake is None:
             remedy = "make the other size by hand too"
             raise ArgumentError("rule", "a rule of a known kind", f"{self.name}, made by hand", remedy)
         return self.remake(check_integer("n", n), seed)
 
     def refine(self) -> VectorRule:
-        """The rule of the same kind with twice the points (or the next number there is), from another random seed."""
+        """Return the same kind of rule with twice the points (or the next number allowed) and another random seed."""
         return self.resize(2 * len(self), seed=1)
 
     def shift(self, shift: ArrayLike) -> VectorRule:
-        """The same points moved by a vector in [0, 1)ᵈ, around the unit cube that the measure comes from.
+        """Return the rule with all points shifted by a vector in [0, 1)ᵈ, modulo 1 in the unit cube.
 
-        With a random shift the rule is unbiased, whatever its points.
+        With a uniformly random shift, the rule is unbiased for any points.
         """
         moved = np.mod(self._uniform() + _finite("shift", shift), 1.0)
         return VectorRule(f"{self.name}, shifted", _from_cube(moved, self.measure), self.weights, self.measure)
@@ -237,15 +238,15 @@ class VectorRule:
 
 @dataclass(frozen=True, repr=False)
 class RandomRule:
-    """A rule whose points are moved by a random shift, drawn anew in every training step.
+    """A rule whose points get a new random shift in every training step.
 
-    In one dimension these are N equal cells on [-1, 1] with one point each, all at the same fraction of their cell.
-    With a shift uniform in [0, 1) the drawn rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The value holds
-    no generator: whoever trains draws the shift and passes it on.
+    In one dimension there are N equal cells on [-1, 1] with one point each, all at the same fraction of their cell.
+    With a shift uniform in [0, 1) the rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The object has no
+    random generator; the training loop draws the shift.
 
     Attributes:
         n: The number of points N.
-        base: For vectors, the rule whose points are moved; None in one dimension.
+        base: For vectors, the rule whose points are shifted; None in one dimension.
     """
 
     n: int
@@ -266,7 +267,7 @@ class RandomRule:
         return 1 if self.base is None else self.base.dims
 
     def draw(self, shift: ArrayLike) -> Rule | VectorRule:
-        """The rule moved by a shift in [0, 1), or by a vector of them: zₖ = -1 + (k + shift)·h with weights h = 2/N."""
+        """Return the rule for a shift in [0, 1), or a vector of them: zₖ = -1 + (k + shift)·h with weights h = 2/N."""
         fraction = _finite("shift", shift)
         shape = () if self.base is None else (self.base.dims,)
         if fraction.shape != shape or not np.all((fraction >= 0) & (fraction < 1)):
@@ -275,16 +276,16 @@ class RandomRule:
         return _cells(self.n, float(fraction)) if self.base is None else self.base.shift(fraction)
 
     def random(self, generator: np.random.Generator) -> Rule | VectorRule:
-        """The rule moved by a random shift."""
+        """Return the rule for a random shift."""
         return self.draw(generator.random(None if self.base is None else self.base.dims))
 
     @property
     def rule(self) -> Rule | VectorRule:
-        """The rule that the random ones are moved from: the midpoint rule ``draw(0.5)``, or the rule for vectors."""
+        """The rule without a random shift: the midpoint rule ``draw(0.5)``, or the base rule for vectors."""
         return self.draw(0.5) if self.base is None else self.base
 
     def resize(self, n: int) -> RandomRule:
-        """The random rule with n points."""
+        """Return the random rule with n points."""
         if self.base is None:
             return RandomRule(n)
         base = self.base.resize(n)
@@ -333,7 +334,7 @@ def simpson(n: int) -> Rule:
 
 
 def gauss_legendre(n: int) -> Rule:
-    """The Gauss–Legendre rule, of spectral order: exact for polynomials of degree ≤ 2n - 1.
+    """The Gauss–Legendre rule, with spectral convergence: exact for polynomials of degree ≤ 2n - 1.
 
     The points are the zeros of the Legendre polynomial Pₙ, the weights wₖ = 2 / ((1 - zₖ²) Pₙ'(zₖ)²).
 
@@ -347,11 +348,11 @@ def gauss_legendre(n: int) -> Rule:
 
 
 def clenshaw_curtis(n: int) -> Rule:
-    """The Clenshaw–Curtis rule, of spectral order: exact for polynomials of degree ≤ n - 1; n ≥ 2.
+    """The Clenshaw–Curtis rule, with spectral convergence: exact for polynomials of degree ≤ n - 1; n ≥ 2.
 
     The points are the extrema zₖ = -cos(πk / (n - 1)) of a Chebyshev polynomial, and the rule integrates the
-    polynomial through them: with mⱼ = ∫ Tⱼ = 2 / (1 - j²) for even j and 0 for odd j, wₖ is the cosine
-    transform of m over n - 1, halved at both ends. The points of a rule are among those of its refinement.
+    interpolating polynomial. With mⱼ = ∫ Tⱼ = 2 / (1 - j²) for even j and 0 for odd j, wₖ is the cosine transform of m
+    divided by n - 1, and halved at both ends. The refined rule contains all points of the original one.
 
     Example:
         >>> rule = clenshaw_curtis(5)
@@ -365,18 +366,18 @@ def clenshaw_curtis(n: int) -> Rule:
     moments[::2] = 2 / (1 - np.arange(0.0, n, 2) ** 2)
     weights = dct(moments, type=1) / (n - 1)
     weights[[0, -1]] /= 2
-    points = np.sin(np.pi / 2 * _equidistant(n))  # the same points as by the cosine, and exactly symmetric
+    points = np.sin(np.pi / 2 * _equidistant(n))  # equal to the cosine formula, but exactly symmetric
     family = _Family(clenshaw_curtis, least=2, closed=True)
     return Rule("clenshaw_curtis", points, weights, (-1.0, 1.0), math.inf, family)
 
 
 def gauss_hermite(n: int) -> Rule:
-    """The Gauss–Hermite rule, of spectral order: exact for φ(z) times polynomials of degree ≤ 2n - 1.
+    """The Gauss–Hermite rule, with spectral convergence: exact for φ(z) times polynomials of degree ≤ 2n - 1.
 
-    It integrates over the real line with respect to dz like every other rule, so the integrand contains the
-    density: ∫ f(z) dz ≈ Σₖ wₖ f(tₖ), where tₖ are the zeros of the Hermite polynomial Heₙ. With φ the
-    standard normal density and ωₖ the weights of the expectation under it, wₖ = ωₖ / φ(tₖ), that is
-    1 / Σ_{j<n} ψⱼ(tₖ)² in terms of the Hermite functions ψⱼ = Heⱼ √(φ / j!). Place it with `Rule.at`.
+    Like every other rule it integrates with respect to dz, here over the real line, so the integrand includes the
+    density: ∫ f(z) dz ≈ Σₖ wₖ f(tₖ), where tₖ are the zeros of the Hermite polynomial Heₙ. Let φ be the standard normal
+    density and ωₖ the weights of an expectation under it. Then wₖ = ωₖ / φ(tₖ) = 1 / Σ_{j<n} ψⱼ(tₖ)², with the Hermite
+    functions ψⱼ = Heⱼ √(φ / j!). Place the rule with `Rule.at`.
 
     Example:
         >>> grid = gauss_hermite(5).at(mean=3.0, std=2.0)
@@ -384,7 +385,7 @@ def gauss_hermite(n: int) -> Rule:
         >>> float(np.sum(grid.weights * density * grid.points**2).round(10))  # mean² + std²
         13.0
     """
-    points, _ = roots_hermitenorm(_count(n))  # its weights underflow where n is large
+    points, _ = roots_hermitenorm(_count(n))  # the weights of scipy underflow for large n
     weights = np.exp(-_log_hermite_sum(points))
     return Rule("gauss_hermite", points, weights, (-math.inf, math.inf), math.inf, _Family(gauss_hermite))
 
@@ -392,8 +393,8 @@ def gauss_hermite(n: int) -> Rule:
 def shifted(n: int | VectorRule) -> RandomRule:
     """The randomly shifted rule: n cells of width h = 2/n, ∫ f ≈ h Σₖ f(-1 + (k + shift)h).
 
-    Of order 1 for a single shift, and exact on average over all shifts. Of a rule for vectors all points are moved by
-    one random vector.
+    The order is 1 for a single shift, and the average over all shifts is exact. The points of a rule for vectors are
+    all shifted by the same random vector.
 
     Example:
         >>> shifted(4).draw(0.25).points
@@ -407,27 +408,27 @@ def shifted(n: int | VectorRule) -> RandomRule:
 
 
 def sobol(n: int, dims: int, measure: str = "normal", seed: int = 0) -> VectorRule:
-    """Scrambled Sobol points, of equal weight: quasi-Monte-Carlo in any number of dimensions.
+    """Scrambled Sobol points with equal weights: quasi-Monte-Carlo in any number of dimensions.
 
-    On smooth integrands the error falls almost as 1/n, in any number of dimensions, where random points have 1/√n.
+    For smooth integrands the error decreases almost as 1/n; for random points it decreases as 1/√n.
 
     Args:
         n: The number of points; powers of two are best.
         dims: The number of dimensions.
         measure: ``"normal"`` for z ~ N(0, I), or ``"uniform"`` on [-1, 1]ᵈ.
-        seed: Decides the scrambling.
+        seed: The seed of the scrambling.
 
     Example:
         >>> rule = sobol(4096, dims=2)
         >>> float((rule.weights * (rule.points**2).sum(1)).sum().round(2))  # E|z|² of a normal vector
         2.0
     """
-    from scipy.stats import qmc  # slow to import, and seldom needed
+    from scipy.stats import qmc  # slow to import, and rarely needed
 
     n, dims = _count(n), check_integer("dims", dims)
     check_choice("measure", measure, ("normal", "uniform"))
     engine = qmc.Sobol(dims, scramble=True, rng=np.random.default_rng(check_integer("seed", seed, 0)))
-    # More points than asked for, as powers of two are what the sequence can balance.
+    # Generate a power of two, for which the sequence is balanced, and take the first n.
     cube = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else np.full((1, dims), 0.5)
 
     def remake(n: int, seed: int) -> VectorRule:
@@ -437,9 +438,9 @@ def sobol(n: int, dims: int, measure: str = "normal", seed: int = 0) -> VectorRu
 
 
 def tensor_grid(rule: Rule, dims: int) -> VectorRule:
-    """All combinations of the points of a rule in one dimension: for few dimensions, nᵈ points.
+    """All combinations of the points of a one-dimensional rule: nᵈ points, so only for few dimensions.
 
-    Gauss–Hermite points belong to the normal measure, all other rules to the uniform one on [-1, 1]ᵈ.
+    Gauss–Hermite rules give the normal measure, all other rules the uniform measure on [-1, 1]ᵈ.
 
     Example:
         >>> tensor_grid(gauss_hermite(4), dims=2)
@@ -463,28 +464,28 @@ def tensor_grid(rule: Rule, dims: int) -> VectorRule:
 
 
 def _from_cube(cube: Array, measure: str) -> Array:
-    """Points of the unit cube moved to where the measure lives; the ends of the line are out of reach."""
+    """Map points of the unit cube to the domain of the measure; points at the boundary are moved inside."""
     edge = 1e-7
     return ndtri(np.clip(cube, edge, 1 - edge)) if measure == "normal" else 2 * cube - 1
 
 
 def _cells(n: int, shift: float) -> Rule:
-    """One point at the same fraction of each of n equal cells: the midpoint rule and its shifted kin."""
+    """One point at the same fraction of each of n equal cells: the midpoint rule and shifted rules."""
     points = (2 * (np.arange(n) + shift) - n) / n
     name, order = ("midpoint", 2.0) if shift == 0.5 else ("shifted", 1.0)
     return Rule(name, points, np.full(n, 2 / n), (-1.0, 1.0), order, _Family(partial(_cells, shift=shift)))
 
 
 def _equidistant(n: int) -> Array:
-    """N points from -1 to 1, both included; unlike ``linspace`` exactly symmetric."""
+    """N equidistant points from -1 to 1, both included; unlike ``linspace``, exactly symmetric."""
     return np.arange(1.0 - n, n, 2) / (n - 1)
 
 
 def _log_hermite_sum(t: Array) -> Array:
     """Log of Σ_{j<N} ψⱼ(t)² at the N zeros t of He_N, from the recurrence of pⱼ = Heⱼ / √j!.
 
-    The sum is stationary at the zeros, so to first order their rounding errors do not reach the weights.
-    Powers of two are taken out of the polynomials as they grow, and the normal density joins in log space.
+    The sum is stationary at the zeros, so rounding errors of the zeros have no first-order effect on the weights. The
+    polynomials are rescaled by powers of two as they grow, and the normal density is included in log space.
     """
     previous, current, total = np.zeros_like(t), np.ones_like(t), np.ones_like(t)
     exponent = np.zeros_like(t)
@@ -499,14 +500,14 @@ def _log_hermite_sum(t: Array) -> Array:
 
 
 def _count(n: int, least: int = 1) -> int:
-    """The number of points as a plain int, checked."""
+    """Check the number of points and return it as an ``int``."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
         raise ArgumentError("n", f"an integer number of points, at least {least}", n)
     return int(n)
 
 
 def _finite(name: str, value: ArrayLike) -> Array:
-    """The value as a new array of finite real numbers, checked."""
+    """Check that the value consists of finite real numbers, and return it as a new array."""
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise ArgumentError(name, "real numbers", value)
@@ -516,7 +517,7 @@ def _finite(name: str, value: ArrayLike) -> Array:
 
 
 def _column_pair(one: str, first: ArrayLike, two: str, second: ArrayLike) -> tuple[Array, Array]:
-    """Two arguments in their common shape, with a last axis of length 1 to meet the N points."""
+    """Broadcast two arguments, and append an axis of length 1 for the N points."""
     a, b = _finite(one, first), _finite(two, second)
     try:
         a, b = np.broadcast_arrays(a, b)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole method, written plainly: circuit → quadrature → likelihood.
 
 Nothing is folded, shared or scaled here. Every unit becomes an array of log-values with one axis for each latent and

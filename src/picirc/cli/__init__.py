@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line.
 
 ``commands`` and ``options`` define the interface. The other modules, and torch with them, are imported when a command

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The commands: their arguments and their help."""
 
 from __future__ import annotations

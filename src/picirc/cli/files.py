@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files that commands read and write.
 
 Nothing here imports torch, so that a mistake in an option or in a file is reported at once.

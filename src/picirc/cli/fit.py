@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``picirc fit``: learn a model of a table, or of other data.
 
 Options that are not given are not passed on, so that the defaults are those of the library.

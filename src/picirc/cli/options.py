@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The options of the commands, by subject; their names are the flags and the keys of a configuration file."""
 
 from __future__ import annotations

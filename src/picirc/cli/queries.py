@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands that use a model: ``score``, ``sample``, ``impute``, ``classify``, ``report``, ``eval`` and ``inspect``."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adaptive quadrature: grids refined for each data point.
 
 Every latent's interval is cut into panels with a Gauss–Legendre rule each. The flows of a data point give the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Circuit → QPC: place rules on the latents' domains, evaluate the functions there, and put the numbers together.
 
 `integrate_static` is Algorithm 1: the same points for a latent wherever it occurs, so that units are re-used.

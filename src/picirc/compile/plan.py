@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Circuit → plan: which rows are computed together, in what order, and where their results go.
 
 First units become *cells* and *messages*. A cell is what the program stores a row for: a product of inputs and of the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets of the literature, and tables in files.
 
 :func:`load` returns a :class:`Dataset` by its name; :func:`read` returns a :class:`Table` from a file.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets: rows for training, validation and testing, and where they came from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The files of data sets: where they are on this machine, how they are read, and how they are downloaded.
 
 A file may be compressed with gzip or not. A download is written under a temporary name, verified, and then renamed.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one form in which the library holds a table: a frame of named columns, read from any kind of table and back.
 
 Data frames are read through narwhals, so none of their libraries is needed unless the user brings one.

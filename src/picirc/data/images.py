@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Images with labels: MNIST, Fashion-MNIST and EMNIST from idx files, and the digits that come with the package."""
 
 from __future__ import annotations

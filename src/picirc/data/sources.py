@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The known data sets: their files, where these usually lie, and where the public gets them.
 
 Checksums are of the *unpacked* content, because the public homes differ in how they pack the same bytes.

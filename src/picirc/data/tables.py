@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables in files: CSV, Parquet and NumPy, read as frames or as arrays of numbers, and written.
 
 The cells of a CSV file are strings. A column holds numbers if all its cells are numbers, else strings; a column that

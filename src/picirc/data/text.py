@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Data sets in text files: sentences as rows of characters, and zeros and ones separated by commas."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled circuit: a schedule with numbers of states, which it runs up and down.
 
 ``up`` computes the log-value of the root for a batch. Rows hold log-values while their factors are multiplied in; then

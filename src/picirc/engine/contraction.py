@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The arithmetic of single steps, each with its hand-written reverse.
 
 Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are ``(fold, o, z)`` matrices, one a row or a stack of them.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known about a batch of data points, and what it makes of the input distributions."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The values of input distributions for a batch, their derivatives, and their statistics for EM.
 
 Shapes: parameters are ``(fold or 1, states, P)``, one distribution for each of ``fold`` variables or one for all;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The instructions of a compiled circuit: plain data, without torch.
 
 Rows of one shape live in one pool ``(rows, states, batch)``. The *kind* of an axis stands for its number of states;

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The explorer: a page in the browser that asks a model and shows what it answers."""
 
 from __future__ import annotations

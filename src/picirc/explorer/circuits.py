@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page about a circuit asks: the graph, and the quadrature with N points beside its error."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page about images asks: an image with gaps, and what a circuit makes of it."""
 
 from __future__ import annotations

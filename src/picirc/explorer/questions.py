@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the page about a table asks, and how the model answers: evidence and answers are plain JSON values.
 
 This is the only file of the explorer that knows how a model of a table is queried.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What all pages of the explorer share: the form of questions and answers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server behind the page: this computer only, behind a token, and nothing is written."""
 
 from __future__ import annotations

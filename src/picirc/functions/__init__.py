@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What units carry: conditional densities of latents and of observed variables."""
 
 from picirc.functions.conditional import Conditional

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evaluate many functions piece by piece, keeping no intermediate values.
 
 Autograd would keep the activations of every function on the whole grid: for D functions of width W on N² points that is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Conditional densities given as functions of tensors."""
 
 from __future__ import annotations

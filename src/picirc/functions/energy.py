@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Energy-based densities on a grid, with hand-written gradients.
 
 A function f of a latent z and of the latents it depends on becomes a conditional density by its energy E(f): the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Banks of small neural functions of a few latents, evaluated together on a grid."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Input distributions: the univariate families at the bottom of a circuit."""
 
 from __future__ import annotations

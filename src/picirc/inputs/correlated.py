@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gaussian columns that are correlated given the state of their latent.
 
 In state k the columns of a block have the density ``N(x; μ_k, S_k C S_k)``: means and standard deviations of the state,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The interface of the univariate distributions at the bottom of a circuit.
 
 The parameters of a group of variables of one family are one tensor ``(F, K, P)``: F variables (folds), K

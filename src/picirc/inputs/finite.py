@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families with finitely many values 0 … C-1: Bernoulli, Binomial and Categorical.
 
 Everything about them can be read from a table of log-probabilities.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inputs given as a function: any conditional density of an observed variable."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The symmetric location–scale families: Gaussian, Laplace and Student-t."""
 
 from __future__ import annotations

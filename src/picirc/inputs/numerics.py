@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small numerical tools that several families share."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models in files: safetensors and JSON, never pickle.
 
 A model is one ``.safetensors`` file whose metadata hold a JSON description, or a folder with that file and a readable

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model is, apart from its numbers, as plain JSON values; and back from a file that may say anything.
 
 A model class declares what is stored of it: ``STORED`` names the constructor arguments besides structure and inputs,

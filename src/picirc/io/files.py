@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The format of a file: tensors and a description, each with a checksum. Reading runs no code from the file."""
 
 from __future__ import annotations

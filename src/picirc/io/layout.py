@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The order in which the rows of a model's tensors stand in a file.
 
 Inside a model the planner decides which functions share a tensor and in which order; that may change from version to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training: by gradient, and by expectation-maximisation."""
 
 from picirc.learning.em import em_step, fit_em

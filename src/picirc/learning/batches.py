@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches by the number of the step, so that a training can be continued anywhere."""
 
 from __future__ import annotations

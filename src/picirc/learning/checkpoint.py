@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: one safetensors file, replaced in one move and loaded without running code."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training by expectation-maximisation: ``fit_em``."""
 
 from __future__ import annotations

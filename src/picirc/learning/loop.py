@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training loop that gradient descent and EM share: validation, stopping early, records and checkpoints."""
 
 from __future__ import annotations

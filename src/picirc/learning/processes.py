@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several processes that train one model, started by ``torchrun``."""
 
 from __future__ import annotations

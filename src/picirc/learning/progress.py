@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A training to look at while it runs."""
 
 from __future__ import annotations

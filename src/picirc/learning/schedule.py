@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Step sizes: cosine annealing with warm restarts."""
 
 from __future__ import annotations

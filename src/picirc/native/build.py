@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling the loops, once for each processor, compiler and version.
 
 The compiled library is kept in a folder that belongs to the user alone, under a name that holds a digest of its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The inner loops of the tensor program for single precision, each one pass over memory that is still in the cache.
 
    Each has a twin in qpc/ that does the same with PyTorch and stands beside the call: where `kernels_for` has no loops to

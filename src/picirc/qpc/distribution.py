@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The quadrature of a circuit as a distribution that answers queries."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inner products of circuits, and the divergences that follow from them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Posteriors of the continuous latents: what a data point says about them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Marginals and moments of the observed variables given evidence, read off the flows that reach the inputs."""
 
 from __future__ import annotations

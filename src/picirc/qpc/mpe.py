@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probable values for what is missing: max-product decoding.
 
 The pass up takes maxima in place of sums; the way down is that of `sampling.py`, with the best choice everywhere.

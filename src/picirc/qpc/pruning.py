@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dropping states that carry next to no probability."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples: the way down with choices, one state for every row.
 
 A choice starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known and

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checks of what users give: data, masks, evidence and bounds, brought into the layout of the program."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A report of a model of a table: one HTML page that shows how well the model fits, and where it does not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The distribution of every cell of a table given the other cells of its row."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections about dependencies: the tree of the columns, and pairs of columns in the data and among samples."""
 
 from __future__ import annotations

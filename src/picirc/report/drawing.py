@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Drawing: markup that cannot be broken by its content, numbers along an axis, and small SVG plots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the sections of a report use: the table, rows drawn from the model, and how the columns depend on each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections about the model and the table as such: the training, and the columns with their missing values."""
 
 from __future__ import annotations

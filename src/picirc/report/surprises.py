@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sections about cells given the other cells of their rows: calibration, and the most surprising rows."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences: homogeneous chains with continuous latents, known or learned."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The homogeneous chain on a grid: one start, one transition and one emission for all steps.
 
 With N points z₁ … z_N the latent chain is a hidden Markov model whose tables are values of smooth functions:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sequences as users have them: lists of tables, or one long table with a column that tells them apart."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains behind the interface of scikit-learn."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains in files: safetensors and JSON, never pickle."""
 
 from __future__ import annotations

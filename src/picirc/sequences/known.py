@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains whose functions are known: a Bayesian network for the first step, and how each latent goes on."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of sequences and what they answer: filtering, smoothing, forecasts, samples, gaps, surprises."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains whose functions are neural nets: one transition for all steps, one emission for each column.
 
 The latent has d dimensions and the reference density N(0, I). The transition is a Gaussian step times a correction,

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A page about a model of sequences: series with forecasts, the latent, surprises, calibration."""
 
 from __future__ import annotations

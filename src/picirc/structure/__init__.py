@@ -1,4 +1,5 @@
-"""Who depends on whom: latent trees and region graphs, written by hand or learned from data."""
+# SPDX-License-Identifier: Apache-2.0
+"""The structure of models: Bayesian networks, latent trees and region graphs, by hand or learned from data."""
 
 from picirc.structure.chow_liu import chow_liu, hidden_chow_liu, maximum_spanning_tree
 from picirc.structure.dag import topological_order

@@ -1,4 +1,5 @@
-"""Bayesnets: who depends on whom, written by hand."""
+# SPDX-License-Identifier: Apache-2.0
+"""Bayesian networks with continuous latents, written by hand."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from picirc.structure.dag import topological_order
 
 
 class Function(Protocol):
-    """A conditional density; all that the structure needs to know of it is what it is conditioned on."""
+    """A conditional density, of which the structure only needs the parents."""
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The names of the latents it is conditioned on."""
+        """The names of the latents that it is conditioned on."""
 
 
 def check_function(function: object) -> None:
-    """Raise an error unless something can be what a variable or a unit carries."""
+    """Raise an error unless ``function`` has parents, as the function of a variable or a unit must."""
     if not isinstance(getattr(function, "parents", None), tuple):
         remedy = "use pc.LinearGaussian, pc.Conditional or pc.Density"
         raise ArgumentError("function", "a conditional density with a tuple of parents", function, remedy)
@@ -28,8 +29,8 @@ class BayesNet:
     """A Bayesian network of continuous latents and observed variables.
 
     The joint density is the product of one conditional density per variable,
-    ``p(x, z) = ∏ p(z_i | pa(z_i)) · ∏ p(x_j | pa(x_j))``, and every parent is a latent. Variables may be added in any
-    order; the network as a whole is checked when it is used.
+    ``p(x, z) = ∏ p(z_i | pa(z_i)) · ∏ p(x_j | pa(x_j))``, and every parent is a latent. Variables can be added in any
+    order. The network as a whole is checked when it is used.
 
     Example:
         >>> import picirc as pc
@@ -56,23 +57,23 @@ class BayesNet:
 
     @property
     def latents(self) -> Mapping[str, Function]:
-        """The latents and their functions, in the order they were added."""
+        """The latents and their functions, in the order in which they were added."""
         return dict(self._latents)
 
     @property
     def variables(self) -> Mapping[str, Function]:
-        """The observed variables and their functions, in the order they were added: the columns of the data."""
+        """The observed variables and their functions, in the order of the data's columns: that of their addition."""
         return dict(self._observed)
 
     @property
     def children_first(self) -> tuple[str, ...]:
-        """The latents, every child before its parents: the elimination order that nested quadrature needs."""
+        """The latents, each child before its parents: the elimination order that nested quadrature requires."""
         self.check()
         order = topological_order({name: function.parents for name, function in self._latents.items()})
         return tuple(reversed(order))
 
     def check(self) -> None:
-        """Raise an error that names what is wrong if this is not a network that a circuit can be built from."""
+        """Raise an error that names the problem if no circuit can be built from the network."""
         if not self._observed:
             raise ArgumentError("net", "at least one observed variable", "none", "add one with net.observed(...)")
         for name, function in (self._latents | self._observed).items():

@@ -1,4 +1,5 @@
-"""Chow–Liu trees: the tree of dependencies that keeps the most mutual information."""
+# SPDX-License-Identifier: Apache-2.0
+"""Chow–Liu trees: maximum spanning trees of the mutual information between columns."""
 
 from __future__ import annotations
 
@@ -14,17 +15,17 @@ from picirc.errors import ArgumentError
 from picirc.structure.information import Columns, mutual_information
 from picirc.structure.trees import LatentTree
 
-# Mutual information is a sum of many terms in no fixed order: smaller differences mean nothing.
+# Mutual information is a sum in no fixed order, so smaller differences may be rounding errors.
 TIE_DECIMALS = 10
 
 
 def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
     """Return the edges of a tree over all nodes whose weights have the largest sum.
 
-    Weights that agree to ten decimals are ties, of which the pair that comes first in ascending order wins.
+    Weights that agree to ten decimals are ties; the pair that comes first in ascending order is preferred.
 
     Args:
-        weights: A symmetric (node, node) matrix of finite numbers; the diagonal does not matter.
+        weights: A symmetric (node, node) matrix of finite numbers; the diagonal is ignored.
 
     Returns:
         The edges (i, j) with i < j in ascending order.
@@ -38,10 +39,10 @@ def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
         raise ArgumentError("weights", "a square matrix", f"shape {matrix.shape}")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
         raise ArgumentError("weights", "a symmetric matrix of finite numbers", "another one")
-    # Spanning trees of scipy 1.14 take indices of 32 bits only.
+    # minimum_spanning_tree of scipy 1.14 accepts 32-bit indices only.
     left, right = (side.astype(np.int32) for side in np.triu_indices(len(matrix), k=1))
     by_weight = np.argsort(-np.round(matrix[left, right], TIE_DECIMALS), kind="stable")
-    # Ranks instead of weights: no zeros, which would read as absent edges, and no ties left to the library.
+    # Ranks instead of weights: scipy treats zeros as absent edges, and breaks ties in an unspecified way.
     ranks = np.empty(len(by_weight))
     ranks[by_weight] = np.arange(1, len(by_weight) + 1)
     tree = minimum_spanning_tree(sparse.coo_array((ranks, (left, right)), shape=matrix.shape)).tocoo()
@@ -58,8 +59,8 @@ def chow_liu(
 ) -> list[tuple[int, int]]:
     """Return the edges of the Chow–Liu tree, the maximum spanning tree of the mutual information.
 
-    Of all distributions that factorise along a tree it is the one nearest to the data. The arguments are
-    those of :func:`mutual_information`, the edges those of :func:`maximum_spanning_tree`.
+    Of all distributions that factorise along a tree, it gives the one with the highest likelihood. The arguments are
+    those of :func:`mutual_information`, and the edges those of :func:`maximum_spanning_tree`.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -80,19 +81,19 @@ def hidden_chow_liu(
     root: int | Literal["centre"] = "centre",
     chunk: int = 2**23,
 ) -> LatentTree:
-    """Return the tree in which the latents depend on each other as the columns do in the Chow–Liu tree.
+    """Return the latent tree whose latents are connected like the columns in the Chow–Liu tree.
 
-    Every column becomes a variable that hangs on a latent of its own, or on one with the rest of its group. Groups have
-    the mutual information of the two of their columns that tell most about each other.
+    Every column becomes a variable with a latent of its own, or with one that it shares with the rest of its group. The
+    mutual information of two groups is the largest between a column of one and a column of the other.
 
     Args:
         X: The table, (rows, columns), NaN where a value is missing.
         columns: ``"auto"``, or the kinds of the columns.
-        groups: The columns of each latent, every column once; None for one each.
+        groups: The columns of each latent, every column once; None for one latent per column.
         bins: The largest number of levels of an ordinal column.
-        smoothing: Rows added to every cell of every table of counts.
-        root: The column (or group) on top, or ``"centre"`` for the tree's centre, which makes it shallow.
-        chunk: The number of table cells that are in memory at once.
+        smoothing: The pseudo-count added to every cell of every contingency table.
+        root: The column (or group) at the root, or ``"centre"`` for the tree's centre, which gives the smallest depth.
+        chunk: The maximum number of table cells in memory at once.
 
     Example:
         >>> rng = np.random.default_rng(0)

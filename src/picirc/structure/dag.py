@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Directed acyclic graphs, given as the parents of every node."""
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from picirc.errors import ArgumentError
 def topological_order(parents: Mapping[str, Sequence[str]]) -> list[str]:
     """Order the nodes of a directed acyclic graph so that parents come before their children.
 
-    Of all nodes whose parents are placed, the one that was inserted first comes next. A mapping that is
-    already in order therefore comes back unchanged.
+    Among the nodes whose parents are all placed, the one that was inserted first comes next. A mapping that is
+    already in order therefore keeps its order.
 
     Args:
         parents: The parents of every node; every parent is itself a key.
@@ -21,7 +22,7 @@ def topological_order(parents: Mapping[str, Sequence[str]]) -> list[str]:
         Every key once.
 
     Raises:
-        ArgumentError: A parent is no key, or the graph has a cycle, which the message spells out.
+        ArgumentError: A parent is not a key, or the graph has a cycle, which the message lists.
 
     Example:
         >>> topological_order({"rain": [], "wet": ["rain", "sprinkler"], "sprinkler": ["rain"]})
@@ -55,7 +56,7 @@ def topological_order(parents: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _cycle(parents: Mapping[str, Sequence[str]], stuck: Sequence[str]) -> list[str]:
-    """Return a cycle among nodes that each have a parent among them, its first node repeated at the end."""
+    """Return a cycle among ``stuck``, in which every node has a parent; the first node is repeated at the end."""
     members = set(stuck)
     path: dict[str, None] = {}
     node = stuck[0]

@@ -1,4 +1,5 @@
-"""Mutual information between all pairs of columns of an array, counted by levels or from correlations."""
+# SPDX-License-Identifier: Apache-2.0
+"""Mutual information between all pairs of columns of an array, from contingency tables or correlations."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 # Integers that span no more values than this keep every value as a level; wider ranges are cut into bins.
 MOST_LEVELS = 64
 
-# Below this share of non-zeros a product of sparse matrices is faster than one of dense ones (measured).
+# Below this fraction of non-zeros a sparse matrix product is faster than a dense one (measured).
 SPARSE_DENSITY = 1 / 25
 
 Values = npt.NDArray[Any]
@@ -45,21 +46,21 @@ def mutual_information(
 
         I = Σ_ab c_ab / c · log(c_ab · c / (c_a· · c_·b)).
 
-    Ordinal columns with more than ``bins`` values are cut into ``bins`` intervals of about equally many rows
-    first. Gaussian pairs: I = -½ log(1 - ρ²), with the correlation ρ shrunk by n / (n + smoothing) as if
-    ``smoothing`` uncorrelated rows had been added. A Gaussian column in a pair with a discrete one is cut
-    into intervals too. Rows in which either value is missing do not count for the pair.
+    Ordinal columns with more than ``bins`` values are first divided into ``bins`` intervals with about equal numbers of
+    rows. Gaussian pairs: I = -½ log(1 - ρ²), with the correlation ρ shrunk by n / (n + smoothing) as if
+    ``smoothing`` uncorrelated rows had been added. A Gaussian column in a pair with a discrete one is divided
+    into intervals too. Rows in which either value is missing are ignored for the pair.
 
     Args:
         X: The table, (rows, columns), NaN where a value is missing.
         columns: ``"auto"``, or the kinds (see :func:`column_kinds`).
         bins: The largest number of levels of an ordinal (or cut Gaussian) column.
-        smoothing: Rows added to every cell of every table of counts, 0 or more.
-        chunk: The number of table cells that are in memory at once; the result does not depend on it.
+        smoothing: The pseudo-count added to every cell of every contingency table, 0 or more.
+        chunk: The maximum number of table cells in memory at once; the result does not depend on it.
 
     Returns:
-        A symmetric (columns, columns) matrix, nowhere negative, with a diagonal of zeros. Constant and
-        all-missing columns have mutual information zero with all others.
+        A symmetric, non-negative (columns, columns) matrix with a diagonal of zeros. Constant columns and columns
+        without values have mutual information zero with all others.
 
     Example:
         >>> X = np.array([[0, 0, 1], [1, 1, 1], [0, 0, 0], [1, 1, 0]])
@@ -81,7 +82,7 @@ def mutual_information(
     if gaussian:
         information[np.ix_(gaussian, gaussian)] = _gaussian_information(table, gaussian, smoothing, chunk)
     np.fill_diagonal(information, 0.0)
-    return (information + information.T) / 2  # sums in another order differ in the last digit
+    return (information + information.T) / 2  # the order of summation affects the last digit
 
 
 def as_matrix(X: npt.ArrayLike) -> Values:
@@ -113,18 +114,18 @@ def as_matrix(X: npt.ArrayLike) -> Values:
 
 
 def column_kinds(table: Values, columns: Columns = "auto") -> tuple[Kind, ...]:
-    """Return how every column is counted: as declared, or by its resolution.
+    """Return the kind of every column, as declared or inferred from its values.
 
-    This is a choice of levels for counting, not of the type of a column, which a ``picirc.tables.Schema`` infers.
-    ``"auto"`` keeps every value of integers as a level (``"categorical"``) unless they span more than 64 values
-    (``"ordinal"``, cut into bins), and uses correlations (``"gaussian"``) if any value has a fractional part.
+    The kind only decides how mutual information is computed. The types of columns in a model are inferred by
+    ``picirc.tables.Schema``. With ``"auto"``, integers are ``"categorical"`` (every value is a level), or ``"ordinal"``
+    (divided into bins) if they span more than 64 values. Columns with fractional values are ``"gaussian"``.
 
     Args:
         table: What :func:`as_matrix` returned.
         columns: ``"auto"``, one kind for all columns, or a kind (or ``"auto"``) for each.
 
     Raises:
-        ArgumentError: A kind is unknown, their number is wrong, or a column has values its kind cannot have.
+        ArgumentError: A kind is unknown, the number of kinds is wrong, or a column has values that its kind excludes.
     """
     declared = [columns] * table.shape[1] if isinstance(columns, str) else list(columns)
     if len(declared) != table.shape[1]:
@@ -135,11 +136,11 @@ def column_kinds(table: Values, columns: Columns = "auto") -> tuple[Kind, ...]:
 def levels(values: Values, kind: Kind, bins: int) -> tuple[Levels, int]:
     """Number the distinct values of a column, or the bins of its values, from 0 in ascending order.
 
-    Binary and categorical columns keep their values. Ordinal and Gaussian ones with more than ``bins`` values
-    are cut into at most ``bins`` intervals that hold as equal numbers of rows as ties permit.
+    Every value of a binary or categorical column is a level. Ordinal and Gaussian columns with more than ``bins``
+    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit.
 
     Returns:
-        The level of every row, and the number K of levels; a missing value has "level" K.
+        The level of every row, and the number K of levels; missing values have level K.
     """
     missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
     distinct, counts = _value_counts(values[~missing])
@@ -147,7 +148,7 @@ def levels(values: Values, kind: Kind, bins: int) -> tuple[Levels, int]:
     if kind in ("ordinal", "gaussian") and len(distinct) > bins:
         level_of = _equal_frequency(counts, bins)
     n_levels = int(level_of[-1]) + 1 if len(distinct) else 0
-    # NaN sorts last, and so finds the entry behind all others.
+    # searchsorted places NaN after all values, at the last entry.
     numbers = np.append(level_of, n_levels).astype(np.min_scalar_type(n_levels))
     return numbers[np.searchsorted(distinct, values)], n_levels
 
@@ -183,8 +184,8 @@ def _value_counts(values: Values) -> tuple[Values, npt.NDArray[np.intp]]:
 def _equal_frequency(counts: npt.NDArray[np.intp], bins: int) -> npt.NDArray[np.intp]:
     """Merge neighbouring values into at most ``bins`` intervals; return the interval of every value.
 
-    Each interval ends as close as it can to its share of the rows that are left, so a frequent value (the
-    black of an image) takes an interval of its own and the others divide the rest among them.
+    Each interval ends as close as possible to its share of the remaining rows. A frequent value (such as the black of
+    an image) therefore gets an interval of its own, and the other values share the remaining intervals.
     """
     cumulative = np.append(0, np.cumsum(counts))
     ends = [0]
@@ -199,31 +200,30 @@ def _equal_frequency(counts: npt.NDArray[np.intp], bins: int) -> npt.NDArray[np.
 
 
 def _share(counts: npt.NDArray[np.intp], bins: int) -> float:
-    """Return the number of rows a bin should hold when values above that number have bins of their own."""
+    """Return the target number of rows per bin, if values with more rows than that get bins of their own."""
     frequent = np.zeros(len(counts), bool)
     while True:
         share = float(counts[~frequent].sum() / (bins - frequent.sum()))
         if np.array_equal(frequent, counts > share):
             return share
-        frequent = counts > share  # the share has become smaller, so these are more values than before
+        frequent = counts > share  # the share shrinks in every round, so this set grows and the loop ends
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Some columns of the table as indicators of their levels.
+    """Indicators of the levels of some columns of the table.
 
-    A level of each column, the most frequent one, has no indicator: its counts follow from those of the
-    others. A missing value is one more level, so that the counts of any pair of columns always add up to the
-    number of rows.
+    The most frequent level of each column has no indicator, because its counts follow from those of the others. Missing
+    values are one more level, so that the counts of any pair of columns add up to the number of rows.
     """
 
     columns: npt.NDArray[np.intp]  # (column,)
     indicators: sparse.csr_array  # (row, level with an indicator)
     counts: Matrix  # (level,)
-    kept: npt.NDArray[np.bool_]  # (level,): has an indicator
-    observed: npt.NDArray[np.bool_]  # (level,): is not the level of missing values
+    kept: npt.NDArray[np.bool_]  # (level,): whether it has an indicator
+    observed: npt.NDArray[np.bool_]  # (level,): whether it is not the level of missing values
     starts: npt.NDArray[np.intp]  # (column,): its first level
-    observed_starts: npt.NDArray[np.intp]  # (column,): the same with levels of missing values left out
+    observed_starts: npt.NDArray[np.intp]  # (column,): its first level if the levels of missing values are left out
 
 
 def _add_discrete(
@@ -235,8 +235,8 @@ def _add_discrete(
     smoothing: float,
     chunk: int,
 ) -> None:
-    """Fill in the mutual information of all pairs of which at least one column is discrete."""
-    side = max(1, math.isqrt(chunk))  # two groups make tables of side × side cells
+    """Fill in the mutual information of all pairs with at least one discrete column."""
+    side = max(1, math.isqrt(chunk))  # the tables of two groups have at most side × side cells
     discrete, gaussian = (list(_groups(table, part, kinds, bins, side)) for part in parts)
     for i, left in enumerate(discrete):
         for right in discrete[i:] + gaussian:
@@ -247,7 +247,7 @@ def _add_discrete(
 
 
 def _groups(table: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: int, side: int) -> Iterator[_Group]:
-    """Gather columns into groups of at most ``side`` levels or of one column; skip those that do not vary."""
+    """Gather columns into groups of at most ``side`` levels, or of one column; skip constant columns."""
     members: list[tuple[int, Levels, int]] = []
     size = 0
     for column in columns:
@@ -266,7 +266,7 @@ def _groups(table: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: 
 def _group(members: Sequence[tuple[int, Levels, int]]) -> _Group:
     counts, kept, observed, rows = [], [], [], []
     for _, level, n_levels in members:
-        count = np.bincount(level)  # one longer than n_levels if there are missing values
+        count = np.bincount(level)  # has n_levels + 1 entries if there are missing values
         keep = np.arange(len(count)) != np.argmax(count)
         counts.append(count)
         kept.append(keep)
@@ -296,7 +296,7 @@ def _starts(lengths: Sequence[int]) -> npt.NDArray[np.intp]:
 
 
 def _pair_counts(left: _Group, right: _Group, chunk: int) -> Matrix:
-    """Return how often each observed level of one group occurs together with each of the other."""
+    """Return how often each observed level of one group occurs together with each level of the other."""
     table = np.zeros((len(left.counts), len(right.counts)))  # (level, level)
     table[np.ix_(left.kept, right.kept)] = _products(left.indicators, right.indicators, chunk)
     table[:, ~right.kept] = left.counts[:, None] - np.add.reduceat(table, right.starts, axis=1)
@@ -312,11 +312,11 @@ def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Va
         product: Values = (left.T.tocsr() @ right).toarray()
         return product
     total = np.zeros((left.shape[1], right.shape[1]), left.dtype)
-    step = max(1, 4 * chunk // size)  # indicators are half as wide as counts; many short products would be slow
+    step = max(1, 4 * chunk // size)  # indicators take half the memory of counts; many short products would be slow
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
         first = left[rows].toarray()
-        second = first if left is right else right[rows].toarray()  # NumPy computes AᵀA in half the time
+        second = first if left is right else right[rows].toarray()  # AᵀA takes NumPy half the time of AᵀB
         total += first.T @ second
     return total
 
@@ -324,7 +324,7 @@ def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Va
 def _discrete_information(
     counts: Matrix, row_starts: npt.NDArray[np.intp], column_starts: npt.NDArray[np.intp], smoothing: float
 ) -> Matrix:
-    """Return the mutual information of every table of counts in a matrix of such tables.
+    """Return the mutual information of every contingency table in a matrix of such tables.
 
     With f(c) = c log c it is (Σ_ab f(c_ab) - Σ_a f(c_a·) - Σ_b f(c_·b) + f(c)) / c.
     """
@@ -344,7 +344,7 @@ def _discrete_information(
     total = sum_rows(left) + smoothing * rows * columns  # (left, right)
     entropies = sum_rows(f(left + smoothing * columns)) + sum_columns(f(right + smoothing * rows))
     joint = sum_rows(sum_columns(f(counts + smoothing)))
-    known = np.where(total > 0, total, 1.0)  # columns never seen together tell nothing of each other
+    known = np.where(total > 0, total, 1.0)  # columns that are never observed together get zero
     return np.maximum((joint - entropies + f(total)) / known, 0.0)
 
 
@@ -359,13 +359,13 @@ def _gaussian_information(table: Values, columns: Sequence[int], smoothing: floa
         seen = ~np.isnan(values)
         values, weights = np.where(seen, values, 0.0), seen.astype(np.float64)
         n += weights.T @ weights
-        sums += values.T @ weights  # of the first column over the rows where the second is seen
+        sums += values.T @ weights  # of the first column, over the rows where the second is observed
         squares += (values**2).T @ weights
         products += values.T @ values
     seen_once = np.maximum(n, 1.0)
     variances = squares - sums**2 / seen_once  # times n, as are the covariances
     covariances = products - sums * sums.T / seen_once
-    # What cancellation leaves of the variance of a constant is no variance.
+    # The variance of a constant column may differ from zero by cancellation.
     varies = (variances > 1e-12 * squares) & (variances.T > 1e-12 * squares.T)
     correlations = covariances / np.sqrt(np.where(varies, variances * variances.T, 1.0))
     shrunk = np.where(varies, correlations * (seen_once / (seen_once + smoothing)), 0.0)

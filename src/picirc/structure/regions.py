@@ -1,4 +1,5 @@
-"""Region graphs: the alternative ways in which sets of variables split into smaller ones."""
+# SPDX-License-Identifier: Apache-2.0
+"""Region graphs: sets of variables, and the alternative ways to split them into smaller sets."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ class RegionGraph:
     Args:
         scopes: The variables of each region in ascending order. Children come before parents and the root,
             which covers 0..D-1, is last.
-        partitions: For each region the alternative ways in which it splits, each a tuple of two or more
+        partitions: For each region its partitions, the alternative ways to split it. Each is a tuple of two or more
             regions; ``()`` for a leaf region.
 
     Example:
@@ -42,7 +43,7 @@ class RegionGraph:
             tuple(tuple(check_integer("partitions", child, 0) for child in partition) for partition in ways)
             for ways in self.partitions
         )
-        # Lists and NumPy integers are welcome; what is stored is hashable.
+        # Lists and NumPy integers are accepted, but tuples of int are stored, which are hashable.
         object.__setattr__(self, "scopes", scopes)
         object.__setattr__(self, "partitions", partitions)
         _check_scopes(scopes, partitions)
@@ -71,7 +72,7 @@ class RegionGraph:
 
     @cached_property
     def heights(self) -> tuple[int, ...]:
-        """The number of partitions on the longest way from each region down to a leaf; leaves have 0."""
+        """The number of partitions on the longest path from each region down to a leaf; leaves have 0."""
         heights: list[int] = []
         for ways in self.partitions:
             heights.append(max((heights[child] + 1 for partition in ways for child in partition), default=0))
@@ -84,7 +85,7 @@ class RegionGraph:
 
     @cached_property
     def structured_decomposable(self) -> bool:
-        """Whether regions with the same scope all split in one and the same way."""
+        """Whether all regions with the same scope split in the same way."""
         way_of: dict[Scope, frozenset[Scope]] = {}
         for scope, ways in zip(self.scopes, self.partitions, strict=True):
             for partition in ways:
@@ -101,11 +102,11 @@ class RegionGraph:
 
 
 def quad_tree(height: int, width: int) -> RegionGraph:
-    """Halve the rectangles of an image along their longer side, again and again down to single pixels.
+    """Halve the rectangles of an image along their longer side, recursively down to single pixels.
 
-    Two halvings in a row cut a square into its quadrants. Every region splits in one way, so the graph is a
-    tree and structured-decomposable. Pixel (r, c) is variable r·width + c; of a side with an odd number of
-    pixels the first half is the larger, and a square is cut into top and bottom.
+    Two successive halvings divide a square into its quadrants. Every region has one partition, so the graph is a
+    tree and structured-decomposable. Pixel (r, c) is variable r·width + c. If a side has an odd number of pixels, the
+    first half is the larger one. A square is divided into top and bottom.
 
     Example:
         >>> graph = quad_tree(2, 2)
@@ -127,10 +128,9 @@ def quad_tree(height: int, width: int) -> RegionGraph:
 def quad_graph(height: int, width: int) -> RegionGraph:
     """Split the square blocks of an image both into top and bottom and into left and right.
 
-    The halves are split again into quadrants, and both ways lead to the same four quadrants, which are
-    therefore shared. The blocks are those of the grid whose side is the next power of two, clipped to the
-    image: of any region take the smallest aligned block around it, whose middle row and middle column are
-    where it can be cut. Pixel (r, c) is variable r·width + c.
+    The halves are split again into quadrants. Both partitions lead to the same four quadrants, which are therefore
+    shared. The blocks are those of a grid whose side is the next power of two, clipped to the image: a region is split
+    at the middle row or column of the smallest aligned block that contains it. Pixel (r, c) is variable r·width + c.
 
     Example:
         >>> graph = quad_graph(2, 2)
@@ -142,8 +142,8 @@ def quad_graph(height: int, width: int) -> RegionGraph:
 
     def cuts(rectangle: Rectangle) -> list[tuple[Rectangle, Rectangle]]:
         top, bottom, left, right = rectangle
-        # How many trailing binary digits of the first and the last row (column) differ. The side of the
-        # smallest aligned block is two to the larger of the two; only a side that long crosses its middle.
+        # The bit length of the difference between the first and the last row (column). The smallest aligned block has
+        # the side 2**max(tall, wide), and the rectangle crosses its middle only along the longer of the two.
         tall, wide = (top ^ (bottom - 1)).bit_length(), (left ^ (right - 1)).bit_length()
         ways = []
         if tall >= wide:
@@ -158,14 +158,14 @@ def quad_graph(height: int, width: int) -> RegionGraph:
 def random_regions(
     n: int, seed: int | np.random.Generator, repetitions: int = 1, depth: int | None = None
 ) -> RegionGraph:
-    """Split n variables at random into two halves, these again, and so on.
+    """Split n variables at random into two halves, recursively.
 
     Args:
         n: The number of variables.
-        seed: The seed, or the generator, of everything random.
-        repetitions: How often to start over from the root. Each time the root gains one partition (none if
-            the same one has come before); regions that turn up again, such as single variables, are shared.
-        depth: The largest number of splits from the root to a leaf; by default down to single variables.
+        seed: The seed, or a NumPy generator.
+        repetitions: The number of random splits of the root, each continued recursively. A partition that occurs twice
+            is kept once, and regions that occur several times, such as single variables, are shared.
+        depth: The maximum number of splits from the root to a leaf; by default splits continue to single variables.
 
     Example:
         >>> graph = random_regions(8, seed=0, repetitions=3)
@@ -192,7 +192,7 @@ def random_regions(
 
 
 def chain_regions(n: int) -> RegionGraph:
-    """Split off the last variable, then the last but one, and so on: a region is 0..i or a single variable.
+    """Split off the last variable, then the one before it, and so on: a region is 0..i or a single variable.
 
     Example:
         >>> chain_regions(3).scopes
@@ -216,14 +216,14 @@ def _cut_columns(rectangle: Rectangle, column: int) -> tuple[Rectangle, Rectangl
 
 
 def _middle(end: int, digits: int) -> int:
-    """Return the middle of the aligned block of side 2**digits that holds ``end`` - 1."""
+    """Return the middle of the aligned block of side 2**digits that contains ``end`` - 1."""
     return (end - 1) >> (digits - 1) << (digits - 1)
 
 
 def _from_rectangles(
     height: int, width: int, split: Callable[[Rectangle], Sequence[tuple[Rectangle, Rectangle]]]
 ) -> RegionGraph:
-    """Return the graph of the rectangles into which the image splits; equal rectangles are one region."""
+    """Return the graph of the rectangles into which ``split`` divides the image; equal rectangles are one region."""
     height, width = check_integer("height", height, 1), check_integer("width", width, 1)
 
     def scope(rectangle: Rectangle) -> Scope:

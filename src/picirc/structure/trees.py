@@ -1,4 +1,5 @@
-"""Trees of latent variables with observed variables hanging on them."""
+# SPDX-License-Identifier: Apache-2.0
+"""Trees of latent variables, each with its observed variables."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class LatentTree:
 
     Args:
         parents: The parent of each latent, -1 for the one root.
-        variables: The observed variables that hang on each latent: none, one or several. All together they
-            are 0..D-1, each once, and a latent without children has at least one.
+        variables: The observed variables of each latent: none, one or several. Together they are 0..D-1, each once. A
+            latent without children has at least one.
 
     Example:
         >>> tree = LatentTree(parents=(-1, 0, 0), variables=((), (0, 1), (2,)))
@@ -38,7 +39,7 @@ class LatentTree:
     def __post_init__(self) -> None:
         parents = tuple(check_integer("parents", parent, -1) for parent in self.parents)
         variables = tuple(tuple(check_integer("variables", v, 0) for v in own) for own in self.variables)
-        # Lists and NumPy integers are welcome; what is stored is hashable.
+        # Lists and NumPy integers are accepted, but tuples of int are stored, which are hashable.
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "variables", variables)
         _check_parents(parents)
@@ -46,12 +47,12 @@ class LatentTree:
 
     @classmethod
     def from_edges(cls, edges: Iterable[Sequence[int]], root: int | None = None) -> LatentTree:
-        """Give every node of an undirected tree over 0..D-1 a latent of its own that carries its variable.
+        """Return the tree with one latent, and its variable, for each node of an undirected tree over 0..D-1.
 
         Args:
             edges: The D-1 pairs of neighbours, in any order and direction.
-            root: The latent at the top; by default the tree's centre, which makes it as shallow as it can be
-                (of two centres the one with the lower index).
+            root: The latent at the root; by default the tree's centre, which gives the smallest depth (of two
+                centres the one with the lower index).
 
         Example:
             >>> LatentTree.from_edges([(0, 1), (1, 2)]).parents
@@ -62,7 +63,7 @@ class LatentTree:
         return cls(parents, tuple((i,) for i in range(len(parents))))
 
     def reroot(self, root: int | None = None) -> LatentTree:
-        """Return the same tree hung from another latent, by default from its centre."""
+        """Return the same tree with another root, by default its centre."""
         edges = [(child, parent) for child, parent in enumerate(self.parents) if parent >= 0]
         return LatentTree(_rooted(_neighbours(edges), root), self.variables)
 
@@ -132,14 +133,13 @@ def star(n: int) -> LatentTree:
 def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = None) -> LatentTree:
     """Return a random tree of n latents, each with its variable, rooted at the centre.
 
-    Latents are attached one after the other to one of the earlier ones, each as likely as any other, and
-    numbered at random in the end.
+    Each latent is attached to one of the earlier ones, chosen uniformly. Finally the latents are numbered at random.
 
     Args:
         n: The number of latents and of variables.
-        seed: The seed, or the generator, of everything random.
-        depth: The exact depth of the tree. The tree then grows from a path whose middle is the root, and
-            nothing is attached below that depth. Left out, the depth grows with log n.
+        seed: The seed, or a NumPy generator.
+        depth: The exact depth of the tree. The tree then grows from a path whose middle is the root, and nothing is
+            attached below that depth. By default the depth is not fixed; it grows with log n.
 
     Example:
         >>> random_tree(784, seed=0, depth=50).depth
@@ -150,7 +150,7 @@ def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = Non
     limit, size = n, 1
     if depth is not None:
         limit = check_integer("depth", depth, 0)
-        size = min(n, 2 * limit + 1)  # a path with this many nodes is `limit` deep when hung from its middle
+        size = min(n, 2 * limit + 1)  # a path with this many nodes has the depth `limit` if its middle is the root
         if limit > n // 2 or (limit == 0 and n > 1):
             raise ArgumentError("depth", f"a depth that {n} latents can have", depth, f"at most {n // 2}")
     labels = rng.permutation(n)
@@ -197,7 +197,7 @@ def _centre(neighbours: Neighbours) -> int:
 
 
 def _rooted(neighbours: Neighbours, root: int | None) -> tuple[int, ...]:
-    """Return the parent of every node once the tree hangs from ``root`` (from its centre if ``None``)."""
+    """Return the parent of every node if ``root`` is the root (the centre if it is ``None``)."""
     size = len(neighbours)
     if root is None:
         root = _centre(neighbours)

@@ -1,1 +1,2 @@
-"""The language of integral circuits, free of tensors."""
+# SPDX-License-Identifier: Apache-2.0
+"""Integral circuits as symbolic graphs, without tensors."""

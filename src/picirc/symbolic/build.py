@@ -1,7 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
 """From Bayesian networks, latent trees and region graphs to integral circuits.
 
-The latents of a network are integrated out one after the other; the second half looks for an order that keeps the
-functions on the way narrow.
+The first half eliminates the latents of a network one by one. The second half searches for an elimination order that
+keeps the number of latents in intermediate functions small.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ FunctionOf = Callable[[int, str | None], Function]
 
 
 def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> SymbolicCircuit:
-    """The circuit that eliminates the latents of ``net`` one after the other (Algorithm A.1).
+    """The circuit that eliminates the latents of ``net`` one by one (Algorithm A.1).
 
-    The integral unit of a latent carries every conditional density that mentions it and has not been used yet. With
-    children eliminated before their parents that is just ``p(z | pa(z))``; with any other order it is what keeps the
-    circuit's function right.
+    The integral unit of a latent carries every conditional density that depends on it and has not been used yet. If
+    children are eliminated before their parents, this is only ``p(z | pa(z))``. For any other order the further
+    densities are needed for a correct result.
 
     Args:
         net: The network.
         order: The latents in the order of elimination; by default one that keeps intermediate functions small.
-        prune: Leave out barren latents, those without an observed descendant, whose integral is one.
+        prune: Omit barren latents. These have no observed descendant, so they integrate to one.
     """
     net.check()
     latents = _fruitful(net) if prune else dict(net.latents)
@@ -51,7 +52,7 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
 
 
 def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> SymbolicCircuit:
-    """The circuit of a latent tree: one integral unit a latent, over its inputs and its children's integrals.
+    """The circuit of a latent tree: one integral unit per latent, over its inputs and its children's integrals.
 
     Args:
         tree: The tree. Latent ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
@@ -81,18 +82,19 @@ def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> Sym
 
 @dataclass(frozen=True)
 class Open:
-    """A function that is filled in later, with numbers or with a neural net; only its parents are known."""
+    """A placeholder for a function that is not known yet, such as a table or a neural net; it only has parents."""
 
     parents: tuple[str, ...]
 
 
 def from_structure(structure: LatentTree | RegionGraph, product: str = "cp") -> SymbolicCircuit:
-    """The circuit of a latent tree or a region graph whose functions are still open.
+    """The circuit of a latent tree or a region graph, with placeholders for its functions.
 
     Args:
         structure: The structure. Latent or region ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
-        product: How a partition of a region combines its parts. ``"cp"``: each part is integrated by itself against
-            ``p(z_part | z_region)``. ``"tucker"``: all parts together against ``p(z_1, …, z_k | z_region)``.
+        product: How a partition of a region combines its parts. ``"cp"``: each part is integrated separately, with
+            ``p(z_part | z_region)``. ``"tucker"``: all parts are integrated jointly, with
+            ``p(z_1, …, z_k | z_region)``.
     """
     if product not in ("cp", "tucker"):
         raise ArgumentError("product", '"cp" or "tucker"', product)
@@ -100,14 +102,14 @@ def from_structure(structure: LatentTree | RegionGraph, product: str = "cp") -> 
 
 
 def check_structure(structure: object) -> None:
-    """Refuse what is neither a latent tree nor a region graph."""
+    """Raise an error unless ``structure`` is a latent tree or a region graph."""
     if not isinstance(structure, LatentTree | RegionGraph):
         remedy = "learn one with pc.hidden_chow_liu(data), or use pc.chain, pc.quad_graph, ..."
         raise ArgumentError("structure", "a LatentTree or a RegionGraph", type(structure).__name__, remedy)
 
 
 def from_regions(graph: RegionGraph, product: str) -> SymbolicCircuit:
-    """The circuit of a region graph: one latent a region, one product a partition, one sum over the partitions."""
+    """The circuit of a region graph: a latent per region, a product per partition, a sum over the partitions."""
     functions: list[Unit] = []
     for region, (scope, partitions) in enumerate(zip(graph.scopes, graph.partitions, strict=True)):
         name = f"z{region}"
@@ -175,8 +177,8 @@ def default_order(
 ) -> tuple[str, ...]:
     """An order that keeps the largest intermediate function small.
 
-    Finding the best order is NP-hard; the cheapest of three is taken. An order with children before parents wins ties,
-    because its integral units carry one conditional density each, as in the paper.
+    Finding the best order is NP-hard, so the cheapest of three candidates is returned. If costs are equal, children
+    come before parents, because each integral unit then carries one conditional density, as in the paper.
 
     Args:
         latents: The latents to eliminate.
@@ -190,12 +192,12 @@ def default_order(
         _greedy(latents, cliques, lambda graph, z: len(graph[z])),
         _greedy(latents, cliques, _fill_in),
     ]
-    # The elements needed with 32 points a latent; the widest function dominates the total.
+    # The number of elements with 32 points per latent; the widest function dominates the sum.
     return min(candidates, key=lambda order: sum(32**width for width in widths(order, densities, inputs)))
 
 
 def widths(order: Iterable[str], densities: Cliques, inputs: Cliques) -> list[int]:
-    """For each latent in turn, the most latents that one tensor of its integral depends on.
+    """For each latent in this order, the maximum number of latents that a tensor of its integral depends on.
 
     The tensors are the densities that the integral carries, the function below it, and the result.
     """
@@ -210,7 +212,7 @@ def widths(order: Iterable[str], densities: Cliques, inputs: Cliques) -> list[in
 
 
 class _Buckets:
-    """Sets of latents that are found by their members."""
+    """Sets of latents, indexed by their members."""
 
     def __init__(self, cliques: Cliques) -> None:
         self._cliques: dict[int, frozenset[str]] = {}
@@ -226,7 +228,7 @@ class _Buckets:
             self._where.setdefault(z, set()).add(self._count)
 
     def take(self, z: str) -> list[frozenset[str]]:
-        """Remove the sets with the member ``z``, and return them."""
+        """Remove and return the sets that contain ``z``."""
         numbers = self._where.pop(z, set())
         found = [self._cliques.pop(number) for number in numbers]
         for other in frozenset().union(*found) - {z}:
@@ -237,7 +239,7 @@ class _Buckets:
 def _greedy(
     latents: Sequence[str], cliques: Cliques, score: Callable[[dict[str, set[str]], str], int]
 ) -> tuple[str, ...]:
-    """Always take the latent with the lowest score; the heap is updated for the neighbours of each one taken."""
+    """Eliminate the latent with the lowest score first, and then update the scores of its neighbours in the heap."""
     graph = _neighbours(latents, cliques)
     rank = {z: i for i, z in enumerate(latents)}
     current = {z: score(graph, z) for z in latents}
@@ -264,7 +266,7 @@ def _neighbours(latents: Iterable[str], cliques: Cliques) -> dict[str, set[str]]
 
 
 def _eliminate(graph: dict[str, set[str]], z: str) -> set[str]:
-    """Remove ``z`` and connect its neighbours, which now stand in one function."""
+    """Remove ``z`` and connect its neighbours, which are now arguments of one function."""
     around = graph.pop(z)
     for neighbour in around:
         graph[neighbour] |= around - {neighbour}

@@ -1,4 +1,5 @@
-"""Circuits as values: traversal, scopes, structural properties, the cost of static quadrature, and drawings."""
+# SPDX-License-Identifier: Apache-2.0
+"""Symbolic circuits: traversal, scopes, structural properties, the cost of quadrature, and drawings."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
 
 
 class Sized(Protocol):
-    """A rule, of which only the number of points matters here."""
+    """A rule, of which only the number of points is used here."""
 
     def __len__(self) -> int:
         """The number of points."""
@@ -24,7 +25,7 @@ class Sized(Protocol):
 
 @dataclass(frozen=True)
 class Properties:
-    """What holds for a circuit; ``violations`` says for each property that fails which unit breaks it."""
+    """The structural properties of a circuit; ``violations`` explains each property that does not hold."""
 
     smooth: bool
     decomposable: bool
@@ -33,7 +34,7 @@ class Properties:
     violations: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def require(self, *names: str, purpose: str) -> None:
-        """Raise a StructureError that names the offending unit unless all the named properties hold."""
+        """Raise a StructureError that names the offending unit unless all given properties hold."""
         for name in names:
             if not getattr(self, name):
                 word = name.replace("_", " ").replace("structured decomposable", "structured-decomposable")
@@ -42,13 +43,13 @@ class Properties:
 
 @dataclass(frozen=True)
 class Cost:
-    """The sizes that quadrature will need, in numbers of elements.
+    """The sizes of quadrature, in numbers of elements.
 
     Attributes:
-        weights: Elements of all sum weights together.
-        values: Values computed per data point.
-        largest: Elements of the largest single tensor (weights, or values of one data point).
-        widest: The unit that needs it, by name.
+        weights: The total number of sum weights.
+        values: The number of values computed per data point.
+        largest: The size of the largest single tensor (weights, or values of one data point).
+        widest: The name of the unit that needs this tensor.
     """
 
     weights: int
@@ -61,9 +62,9 @@ class SymbolicCircuit:
     """An integral circuit: a DAG of units below one root, and the order of the observed variables.
 
     Args:
-        root: The unit whose function the circuit stands for. It may have no free latents.
-        variables: The observed variables in the order of the data's columns; by default in the order in which a
-            depth-first traversal meets them.
+        root: The unit whose function the circuit represents. It must not have free latents.
+        variables: The observed variables in the order of the columns of the data; by default in the order of a
+            depth-first traversal.
     """
 
     def __init__(self, root: Unit, variables: Sequence[str] | None = None) -> None:
@@ -76,16 +77,16 @@ class SymbolicCircuit:
         self._check_latents()
 
     def scope(self, unit: Unit) -> frozenset[str]:
-        """The observed variables of a unit's function."""
+        """The observed variables that a unit's function depends on."""
         return self._scope[unit]
 
     def free(self, unit: Unit) -> frozenset[str]:
-        """The latents that a unit's function still depends on."""
+        """The latents that a unit's function depends on."""
         return self._free[unit]
 
     @cached_property
     def latents(self) -> tuple[str, ...]:
-        """The latents that are integrated out, the innermost first."""
+        """The latents that are integrated out, innermost first."""
         seen: dict[str, None] = {}
         for unit in self.units:
             if isinstance(unit, Integral):
@@ -123,7 +124,7 @@ class SymbolicCircuit:
 
     @cached_property
     def densities(self) -> Mapping[str, tuple[Function, ...]]:
-        """For each latent the densities ``p(z | parents)`` that the integral units carry for it."""
+        """For each latent, the densities ``p(z | parents)`` that the integral units carry."""
         found: dict[str, list[Function]] = {z: [] for z in self.latents}
         for unit in self.units:
             if isinstance(unit, Integral):
@@ -134,7 +135,7 @@ class SymbolicCircuit:
 
     @cached_property
     def lineage(self) -> Mapping[str, frozenset[str]]:
-        """Each latent with all its ancestors: what its points depend on in nested quadrature."""
+        """Each latent with all its ancestors, on which its points depend in nested quadrature."""
         lineage: dict[str, frozenset[str]] = {}
         for z in self.parents_first:
             above = (lineage[parent] for function in self.densities[z] for parent in function.parents)
@@ -143,16 +144,17 @@ class SymbolicCircuit:
 
     @cached_property
     def parents_first(self) -> tuple[str, ...]:
-        """The latents, every parent before its children."""
+        """The latents, each parent before its children."""
         parents = {z: [p for f in functions for p in f.parents] for z, functions in self.densities.items()}
         return tuple(topological_order(parents))
 
     def cost(self, rule: Sized | Mapping[str, Sized], nested: bool = False) -> Cost:
-        """The sizes that quadrature with ``rule`` will need, before anything is allocated.
+        """The sizes of quadrature with ``rule``, computed without allocating anything.
 
         Args:
-            rule: A rule (its number of points matters), or one for each latent.
-            nested: Count for nested quadrature, where the states of a latent multiply with its ancestors'.
+            rule: A rule, of which only the number of points is used, or a mapping with a rule for each latent.
+            nested: Whether to compute them for nested quadrature, where a latent has states for each combination of
+                its ancestors' states.
         """
         missing = [z for z in self.latents if isinstance(rule, Mapping) and z not in rule]
         if missing:
@@ -180,14 +182,14 @@ class SymbolicCircuit:
         return Cost(weights, values, largest, widest)
 
     def __reduce__(self) -> Any:
-        """Units are stored one by one, children first: one inside the other they would be nested too deeply."""
+        """Pickle the units as a flat list, children first; recursive pickling fails for deep circuits."""
         number = {unit: i for i, unit in enumerate(self.units)}
         flat = [(unit, [number[child] for child in unit.inputs]) for unit in self.units]
         parts = [(type(unit), _fields(unit), children) for unit, children in flat]
         return _rebuilt, (type(self), parts, self.variables)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Itself: nothing in it changes."""
+        """Return the circuit itself, which is immutable."""
         return self
 
     def __repr__(self) -> str:
@@ -279,7 +281,7 @@ class SymbolicCircuit:
 
 
 def _children_first(root: Unit) -> tuple[Unit, ...]:
-    """Every unit once, its inputs before it; iterative, because circuits can be thousands of units deep."""
+    """Every unit once, after its inputs; iterative, because circuits can be thousands of units deep."""
     order: list[Unit] = []
     done: set[Unit] = set()
     stack: list[tuple[Unit, bool]] = [(root, False)]
@@ -313,7 +315,7 @@ def _scopes(units: Iterable[Unit]) -> tuple[dict[Unit, frozenset[str]], dict[Uni
 
 
 def _fields(unit: Unit) -> tuple[Any, ...]:
-    """What a unit carries besides the units below."""
+    """The arguments of a unit, without the units below it."""
     match unit:
         case Input():
             return unit.variable, unit.function
@@ -328,7 +330,7 @@ def _fields(unit: Unit) -> tuple[Any, ...]:
 def _rebuilt(
     kind: type[SymbolicCircuit], parts: Sequence[tuple[type, tuple[Any, ...], list[int]]], variables: Sequence[str]
 ) -> SymbolicCircuit:
-    """A circuit from its units, children first."""
+    """Rebuild a circuit from its units, children first."""
     units: list[Unit] = []
     for unit, fields, numbers in parts:
         below = [units[number] for number in numbers]
@@ -351,7 +353,7 @@ def _set(names: Iterable[str]) -> str:
 
 
 def _to_text(circuit: SymbolicCircuit) -> str:
-    """One line a unit, inputs indented below; a unit used again is named and not repeated."""
+    """One line per unit, with its inputs indented below; the inputs of a shared unit are shown once."""
     lines: list[str] = []
     shown: set[Unit] = set()
     stack: list[tuple[Unit, int, str]] = [(circuit.root, 0, "")]
@@ -370,7 +372,7 @@ def _to_text(circuit: SymbolicCircuit) -> str:
 
 
 def _to_dot(circuit: SymbolicCircuit) -> str:
-    """A ``digraph`` with one node a unit; edges point from a unit to its inputs."""
+    """A ``digraph`` with one node per unit; edges point from a unit to its inputs."""
     number = {unit: f"u{i}" for i, unit in enumerate(circuit.units)}
     lines = ["digraph circuit {", "  node [fontname=Helvetica];"]
     for unit in circuit.units:
@@ -385,7 +387,7 @@ def _to_dot(circuit: SymbolicCircuit) -> str:
 
 
 def _density(unit: Unit) -> str:
-    """The densities that an integral unit carries, as the paper labels its edges."""
+    """The densities that an integral unit carries, in the notation of the paper's figures."""
     if not isinstance(unit, Integral):
         return ""
     factors = []

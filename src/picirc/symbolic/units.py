@@ -1,7 +1,8 @@
-"""The four units of an integral circuit, as frozen values.
+# SPDX-License-Identifier: Apache-2.0
+"""The four units of an integral circuit, as immutable objects.
 
-A unit stands for a function of observed variables (its *scope*) and of latents that are still *free*. Units are
-compared by identity: using the same object twice shares the sub-circuit, which makes the circuit a DAG.
+A unit represents a function of observed variables (its *scope*) and of *free* latents, which are not yet integrated
+out. Units are compared by identity. An object that is used twice is a shared sub-circuit, so that the circuit is a DAG.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from picirc.structure.bayesnet import Function, check_function
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """The function ``f(X, Z_c) = p(X | Z_c)`` of one observed variable given its function's parents."""
+    """The density ``p(X | Z_c)`` of one observed variable given the parents of its function."""
 
     variable: str
     function: Function
@@ -44,7 +45,7 @@ class Factor:
 
     @property
     def latents(self) -> tuple[str, ...]:
-        """The latents that the factor is a function of, in the order in which the function takes them."""
+        """The latents that the factor depends on, in the order of the function's arguments."""
         return (*self.variables, *self.function.parents)
 
 
@@ -52,11 +53,11 @@ class Factor:
 class Integral:
     """``∫ f_c(Z, z) · child(X, Z, z) dz``, with ``f_c`` the product of its factors.
 
-    The paper attaches one density ``p(z | Z')`` to a unit. An elimination order that takes a latent before its
-    children leaves several conditionals that mention it; the unit then carries their product.
+    The paper attaches one density ``p(z | Z')`` to a unit. If a latent is eliminated before its children, several
+    conditional densities depend on it, and the unit carries their product.
 
     Args:
-        variables: The latent integrated out, or several at once.
+        variables: The latent to integrate out, or several latents.
         child: The unit below.
         functions: The density ``p(variables | parents)``, or a sequence of factors.
     """
@@ -85,7 +86,7 @@ class Integral:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Sum:
-    """``Σ_d θ_d · d(X)``: a mixture with constant weights, non-negative and adding to one."""
+    """``Σ_d θ_d · d(X)``: a mixture with constant, non-negative weights that sum to one."""
 
     inputs: tuple[Unit, ...]
     weights: tuple[float, ...]

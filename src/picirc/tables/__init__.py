@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of tables: what the columns are, how a model is fitted to them, and its answers in their own units."""
 
 from __future__ import annotations

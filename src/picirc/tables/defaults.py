@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings of a model of a table, chosen from the size of the table.
 
 Every number that determines how large a model is, how long it is trained and how strongly it is smoothed is in this

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fitting a model to a table."""
 
 from __future__ import annotations

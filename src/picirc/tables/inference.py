@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the columns of a table are, from what was declared of them and from their values.
 
 This is the only place where the type of a column is inferred.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of tables: queries in the units and names of the table, answered with the same kind of table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Schemas: what the columns of a table are, and the conversion between a table and an array of numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The explorer's page: it keeps what the user says in the address, asks the server, and draws the answers.
 // Names and labels come from data and may say anything, so text is only ever set as text.
 
