@@ -46,9 +46,18 @@ class AveragedPIC(pc.PIC):
         with self._swapped():
             return super().forward(rule)
 
+    @torch.no_grad()
+    def end_training(self) -> None:
+        """Keep the averages alone, in the units that the model ends with."""
+        for parameter, average in zip(self.parameters(), self.averages, strict=True):
+            parameter.copy_(average)
+        super().end_training()
+        for parameter, average in zip(self.parameters(), self.averages, strict=True):
+            average.copy_(parameter)
+
     def plain(self) -> pc.PIC:
         """A PIC that has the averages as its parameters."""
-        found = pc.PIC(self.structure, self.families, self.width, self.sharing, self.input_sharing, self.product)
+        found = pc.PIC(self.structure, self.families, **{name: getattr(self, name) for name in self.STORED})
         tensors = {name: value for name, value in self.state_dict().items() if name in found.state_dict()}
         names = [name for name, _ in self.named_parameters()]
         found.load_state_dict(tensors | dict(zip(names, self.averages, strict=True)))

@@ -19,7 +19,7 @@ from picirc.errors import ArgumentError
 from picirc.functions.energy import ENERGIES
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
-from picirc.inputs.correlated import correlation
+from picirc.inputs.correlated import correlation, raw_correlation
 from picirc.inputs.finite import FiniteFamily
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
@@ -45,7 +45,7 @@ class PIC(Model):
         sharing: What integral units share: ``"none"``, ``"composite"`` (one hidden layer, a head each) or ``"full"``.
         input_sharing: The same for input units of one family. With ``"full"`` all of them have the same distribution
             given their latent, and one table serves them all. By default ``"full"`` if all variables are of one finite
-            family with 32 values or more, as those of images are, else ``"composite"``.
+            family with 16 values or more, as those of images are, else ``"composite"``.
         energy: ``"unbounded"``, E = 3 net(z, z'), or the paper's ``"softplus"``, E = softplus(net(z, z')), which cannot
             make a density more peaked than its grid and learns more slowly.
         product: For region graphs ``"cp"`` or ``"tucker"``.
@@ -171,6 +171,10 @@ class PIC(Model):
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
             bank.standardise(*step.family.raw_start(columns.to(bank.head.dtype)), keep=not self.fresh)
+            if step.correlation is not None and self.fresh:
+                with torch.no_grad():
+                    own = x[:, torch.as_tensor(step.columns, device=x.device)]
+                    self.correlations[step.correlation].copy_(raw_correlation(own))
 
     def end_training(self) -> None:
         """Let the heads of the input nets absorb the units of their columns."""
@@ -231,5 +235,5 @@ def _refined(model: PIC, rule: Rule | VectorRule) -> QPC:
 def _input_sharing(families: Sequence[Family]) -> str:
     """One table for all variables where they are alike and have many values, as pixels do."""
     first = families[0]
-    alike = isinstance(first, FiniteFamily) and first.values >= 32 and all(family == first for family in families)
+    alike = isinstance(first, FiniteFamily) and first.values >= 16 and all(family == first for family in families)
     return "full" if alike and len(families) > 1 else "composite"

@@ -87,7 +87,7 @@ def test_the_initial_model_of_a_resumed_training_does_not_matter(tmp_path):
         (make_pic(), {"rule": pc.shifted(5)}, "rule"),
         (make_pic(), {"rule": pc.midpoint(4)}, "rule"),
         (make_pic(), {"schedule": pc.Cosine(0.1, 0.01)}, "schedule"),
-        (make_pic(), {"optimizer": "adamw"}, "optimizer"),
+        (make_pic(), {"optimizer": "adam"}, "optimizer"),
         (make_pic(), {"weight_decay": 0.1}, "weight_decay"),
         (make_pic(), {"clip": 1.0}, "clip"),
         (make_pic(), {"accumulate": 2}, "accumulate"),

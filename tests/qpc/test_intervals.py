@@ -167,7 +167,7 @@ def test_wrong_bounds_are_refused():
         qpc.log_interval(zeros, ones[:1])
     with pytest.raises(pc.ArgumentError, match=r"high: expected a tensor \(..., 5\).*got shape \(2, 4\)"):
         qpc.log_interval(zeros, ones[:, :4])
-    with pytest.raises(pc.ArgumentError, match=r"x: expected a tensor \(batch, 5\).*got shape \(5,\); a single data"):
-        qpc.cdf(zeros[0])
+    with pytest.raises(pc.ArgumentError, match=r"expected a tensor \(..., 5\).*got shape \(4,\)"):
+        qpc.cdf(zeros[0, :4])
     with pytest.raises(pc.ArgumentError, match=r"given: expected one row, or as many as x \(2\), got 3 rows"):
         qpc.cdf(zeros, given=torch.full((3, 5), math.nan))

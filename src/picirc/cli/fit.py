@@ -13,7 +13,7 @@ import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +274,10 @@ def _run(
     callbacks: list[Callback],
 ) -> tuple[Model, History]:
     arguments = {name: getattr(training, option) for option, name in _ARGUMENTS.items()}
-    arguments |= {"schedule": _schedule(training), "checkpoint_every": output.checkpoint_every}
+    arguments |= {
+        "schedule": _schedule(training, 0.5 if training.em else model.step_size),
+        "checkpoint_every": output.checkpoint_every,
+    }
     arguments = {name: value for name, value in arguments.items() if value is not None}
     arguments |= {"out": output.out, "resume": output.resume, "callbacks": callbacks}
     if training.patience == 0:
@@ -291,12 +294,13 @@ def _steps(training: TrainingOptions) -> int:
     return training.steps or int(inspect.signature(fit).parameters["steps"].default)
 
 
-def _schedule(training: TrainingOptions) -> Cosine | None:
-    """The step sizes; None for the default, of which single values can be replaced."""
-    asked: dict[str, Any] = {"high": training.lr, "low": training.lr_min, "period": training.restart}
-    asked = {name: value for name, value in asked.items() if value is not None}
-    usual = Cosine(0.5, 0.005, None) if training.em else Cosine(7e-3, 7e-5, None, 50)
-    return replace(usual, **asked) if asked else None
+def _schedule(training: TrainingOptions, usual: float) -> Cosine | None:
+    """The step sizes from ``usual`` down to a hundredth of it, with what is asked for in place; None for the default."""
+    if training.lr is None and training.lr_min is None and training.restart is None:
+        return None
+    high = training.lr or usual
+    warmup = 0 if training.restart or training.em else min(_steps(training) // 2, 50)
+    return Cosine(high, training.lr_min or high / 100, training.restart, warmup)
 
 
 def _finish(

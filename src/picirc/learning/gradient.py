@@ -92,7 +92,7 @@ def fit(
         raise ArgumentError("clip", "a positive number, or None", clip)
     variables = len(own.families)
     size = own.step_size
-    schedule = schedule or Cosine(size, size / 100, period=None, warmup=max(20, min(100, steps // 20)))
+    schedule = schedule or Cosine(size, size / 100, period=None, warmup=min(steps // 2, max(20, min(100, steps // 20))))
     batches = as_batches(train, variables, batch_size, seed)
     table = None if valid is None else as_rows("valid", valid, variables)
     if weight_decay is None:
@@ -193,5 +193,11 @@ def _optimizer(name: str, model: nn.Module, betas: tuple[float, float], weight_d
         raise ArgumentError("optimizer", '"adam" or "adamw"', name)
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ArgumentError("betas", "two numbers from 0 to below 1", betas)
+    # Biases and correlations say how columns are distributed, not how they depend on a latent: they do not decay.
+    free = {id(p) for n, p in model.named_parameters() if n.endswith("bias") or n.startswith("correlations")}
+    groups = [
+        {"params": [p for p in model.parameters() if id(p) not in free], "weight_decay": weight_decay},
+        {"params": [p for p in model.parameters() if id(p) in free], "weight_decay": 0.0},
+    ]
     # Fused, an update is one pass over memory instead of ten; with many parameters that is a quarter of a step.
-    return kinds[name](model.parameters(), lr=1e-2, betas=betas, weight_decay=weight_decay, fused=True)
+    return kinds[name]([g for g in groups if g["params"]], lr=1e-2, betas=betas, fused=True)
