@@ -295,7 +295,7 @@ def _steps(training: TrainingOptions) -> int:
 
 
 def _schedule(training: TrainingOptions, usual: float) -> Cosine | None:
-    """The step sizes from ``usual`` down to a hundredth of it, with what is asked for in place; None for the default."""
+    """The step sizes from ``usual`` down to a hundredth of it, or as asked; None for the default."""
     if training.lr is None and training.lr_min is None and training.restart is None:
         return None
     high = training.lr or usual

@@ -49,8 +49,8 @@ def raw_correlation(x: Tensor) -> Tensor:
     whole = vectors @ torch.diag(values.clamp(min=1e-3)) @ vectors.T  # pairs together need not be positive definite
     lower = torch.linalg.cholesky(whole / torch.outer(whole.diag().sqrt(), whole.diag().sqrt()))
     rows, places = torch.tril_indices(len(found), len(found), -1)
-    found = (lower / lower.diag().unsqueeze(1))[rows, places]
-    return found.to(x.dtype)
+    raw: Tensor = (lower / lower.diag().unsqueeze(1))[rows, places]
+    return raw.to(x.dtype)
 
 
 @dataclass(frozen=True, eq=False)
