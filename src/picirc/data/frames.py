@@ -171,6 +171,22 @@ def read_frame(table: Any) -> Frame:
     raise ArgumentError("table", _EXPECTED, type(table).__name__, remedy)
 
 
+def padded(frame: Frame, names: Sequence[str]) -> Frame:
+    """The frame with more columns, without values."""
+    if frame.container == "mapping" and frame.native is not None:
+        return read_frame({**frame.native, **{name: [None] * frame.rows for name in names}})
+    if frame.container == "table":
+        gaps = np.full((frame.rows, len(names)), np.nan)
+        return read_frame(Table((*frame.names, *names), np.hstack([frame.native.values, gaps]), frame.native.levels))
+    native = None if frame.native is None else as_narwhals(frame.native)
+    if native is not None:
+        gaps_of = [nw.new_series(name, [None] * frame.rows, backend=native.implementation) for name in names]
+        return read_frame(native.with_columns(*gaps_of).to_native())
+    for name in names:
+        frame = frame.joined(Cells(name, "float", np.full(frame.rows, np.nan)))
+    return frame
+
+
 def make_frame(
     names: Sequence[str], lengths: Sequence[int], container: str, native: Any, read: Callable[[str], Cells]
 ) -> Frame:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from picirc.checks import check_choice
 from picirc.data.frames import (
@@ -29,6 +30,7 @@ from picirc.data.frames import (
     plain,
     read_frame,
 )
+from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
 from picirc.inputs.location import LocationScale
@@ -116,10 +118,14 @@ class Column:
         self.family.check(torch.as_tensor(values), repr(self.name))
         return values
 
-    def decode(self, codes: Numbers) -> Array:
+    def decode(self, codes: Numbers, exact: bool = False) -> Array:
         """The values that the numbers of the family stand for.
 
         Integers and booleans become floats, and strings objects, where something is missing (NaN).
+
+        Args:
+            codes: The numbers.
+            exact: Do not round numbers to integers.
         """
         gone = np.isnan(codes)
         if self.kind == EMPTY:
@@ -135,7 +141,50 @@ class Column:
             with np.errstate(over="ignore"):
                 values = self.location + self.scale * codes
             values = np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
-        return _typed(np.rint(values) if self.family.discrete else values, self.dtype)
+        return values if exact else _typed(np.rint(values) if self.family.discrete else values, self.dtype)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the values are numbers, so that they have means and quantiles."""
+        return not self.coded or (bool(self.categories) and not isinstance(self.categories[0], str))
+
+    def expectation(self, family: Family, params: Tensor) -> Tensor:
+        """The mean value in the units of the table of codes with some distributions, ``(..., P)`` to ``(...)``."""
+        mean = family.mean(params)
+        return self.location + self.scale * mean if self.real else mean
+
+    def nearest(self, values: Numbers) -> Numbers:
+        """The codes of numbers, for categories those of the nearest ones."""
+        if self.coded:
+            labels = np.array(self.categories, np.float64)
+            closest: Numbers = np.abs(values[:, None] - labels).argmin(1).astype(np.float64)
+            return closest
+        return self._standardise(values) if self.real else values
+
+    def region_between(self, low: float, high: float) -> Region:
+        """The codes of the values in a range; a number that is rounded to an integer of the range is in it."""
+        if self.coded:
+            inside = [code for code, label in enumerate(self.categories) if low <= float(label) <= high]
+            return Region(tuple((float(code), float(code)) for code in inside))
+        if not self.real:
+            return Region(
+                ((math.ceil(low) if low > -math.inf else low, math.floor(high) if high < math.inf else high),)
+            )
+        half = 0.5 if self.dtype == "integer" else 0.0
+        ends = self._standardise(np.array([low - half, high + half]))
+        finite = np.isfinite([low, high])
+        return Region(((float(ends[0]) if finite[0] else -math.inf, float(ends[1]) if finite[1] else math.inf),))
+
+    def region_of_values(self, values: Sequence[Any]) -> Region:
+        """The codes of some values; those of a column of reals have a density and no probability."""
+        cells = read_frame({self.name: list(values)}).cells(self.name)
+        codes = list(dict.fromkeys(self.encode(cells).tolist()))
+        if self.real and self.dtype == "integer":
+            intervals = [self.region_between(value, value).intervals[0] for value in sorted(set(cells.values.tolist()))]
+            return Region(tuple(intervals))
+        if self.real:
+            return Region(points=tuple(codes))
+        return Region(tuple((code, code) for code in sorted(codes)))
 
     def log_slope(self, codes: Numbers) -> Numbers:
         """The logarithm of the derivative of the value with respect to the code, at each code.
