@@ -12,24 +12,36 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from picirc.data.frames import Cells, Frame, Label, column_named, few
 from picirc.data.tables import dtype_for
 from picirc.errors import ArgumentError
-from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
 from picirc.inputs.location import LocationScale
 from picirc.tables.defaults import (
     DISTINCT_TEXT_SHARE,
+    FEWEST_IN_SPIKE,
+    FEWEST_KNOTS,
+    FEWEST_SCORED,
+    LARGEST_SKEW,
     LARGEST_STANDARDISED,
+    LARGEST_TAIL,
     MOST_INTEGER_CATEGORIES,
+    MOST_KNOTS,
+    MOST_SPIKES,
     MOST_TEXT_CATEGORIES,
     ROWS_PER_INTEGER_CATEGORY,
+    ROWS_PER_KNOT,
+    SPIKE_PROMINENCE,
+    SPIKE_SHARE,
+    STEEPEST,
     choose,
 )
-from picirc.tables.schema import KINDS, Column, Declared, Numbers
+from picirc.tables.schema import KINDS, SCORES, Column, Declared, Numbers
 
 AUTO = "auto"
-WORDS = (AUTO, *KINDS.values())
+WORDS = (AUTO, SCORES, *KINDS.values())
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 _NORMAL_QUARTILES = 1.349  # the distance between the quartiles of a standard normal
 _CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a large value
@@ -94,6 +106,8 @@ def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
         raise ArgumentError(column_named(cells.name), f"numbers for {word}", "strings", remedy)
     observed: Numbers = cells.values[~cells.missing]
     low, high = float(observed.min()), float(observed.max())
+    if declared in (SCORES, "spiked"):
+        return _scored(cells, observed, floor, missing, declared == "spiked")
     family = declared if isinstance(declared, Family) else _family(cells.name, declared, floor, high)
     if isinstance(family, LocationScale):
         location, scale = _spread(observed)
@@ -139,7 +153,11 @@ def _inferred_kind(cells: Cells) -> str:
     if different.tolist() == [0.0, 1.0]:
         return "bernoulli"
     integers = cells.dtype == "integer" or cells.whole
-    return "categorical" if integers and _are_categories(different, len(observed)) else "gaussian"
+    if integers and _are_categories(different, len(observed)):
+        return "categorical"
+    if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
+        return "gaussian"
+    return "spiked" if len(_spikes(observed)) else SCORES if _is_skewed(observed) else "gaussian"
 
 
 def _are_categories(different: Numbers, rows: int) -> bool:
@@ -206,6 +224,79 @@ def _family(name: str, word: str, floor: float, high: float) -> Family:
     if high != np.floor(high) or abs(high) > _LARGEST_INTEGER:
         raise ArgumentError(column_named(name), "integers for 'binomial'", f"{high:g}", "declare it 'gaussian'")
     return Binomial(max(1, int(high)))
+
+
+def _spikes(observed: Numbers) -> Numbers:
+    """Values that occur far more often than the others of a column, ascending; none if they are nearly all of it."""
+    values, counts = np.unique(observed, return_counts=True)
+    often = counts > max(SPIKE_SHARE * len(observed), SPIKE_PROMINENCE * float(np.median(counts)), FEWEST_IN_SPIKE)
+    rest = counts[~often]
+    if not 0 < often.sum() <= MOST_SPIKES or rest.sum() < FEWEST_KNOTS or len(rest) < FEWEST_KNOTS:
+        return values[:0]
+    return values[often]
+
+
+def _is_skewed(observed: Numbers) -> bool:
+    """Whether the values are far from symmetric, or have tails far heavier than those of a normal distribution."""
+    low, lower, middle, upper, high = np.quantile(observed, [0.05, 0.25, 0.5, 0.75, 0.95])
+    if not np.isfinite(high - low) or high <= low:
+        return False
+    skew = abs(float(high + low - 2 * middle)) / float(high - low)
+    farthest = max(float(observed.max() - middle), float(middle - observed.min()))
+    return skew > LARGEST_SKEW or farthest > LARGEST_TAIL * float(high - low)
+
+
+def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked: bool) -> Column:
+    """A column whose values are transformed to normal scores, with its spikes apart if there are any."""
+    location, scale = _spread(observed)
+    spikes = _spikes(observed) if spiked else observed[:0]
+    rest = observed[~np.isin(observed, spikes)]
+    low, high = float(observed.min()), float(observed.max())
+    if spiked and not len(spikes):
+        raise ArgumentError(column_named(cells.name), "values that occur often, for 'spiked'", "none", "declare it 'scores'")
+    knots = _knots(rest, scale)
+    if len(knots) < 2:
+        raise ArgumentError(column_named(cells.name), "different numbers for 'scores'", f"{low:g} … {high:g}")
+    plain = Column(cells.name, Gaussian(min_std=floor), cells.dtype, (), location, scale, low, high, missing, knots)
+    if not len(spikes):
+        return plain
+    atoms = _apart(plain.encode(replace(cells, values=spikes)))
+    return replace(plain, family=Spiked(tuple(atoms), floor), spikes=tuple(spikes.tolist()))
+
+
+def _knots(observed: Numbers, scale: float) -> tuple[tuple[float, float], ...]:
+    """Values and normal scores: knots lie between different values, at levels whose scores are evenly spaced.
+
+    So a value that occurs often, such as an integer, has the density of the gap around it.
+    """
+    values, counts = np.unique(observed, return_counts=True)
+    if len(values) < 2:
+        return ()
+    pieces = int(np.clip(len(observed) // ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS))
+    shares = np.cumsum(counts) / len(observed)
+    ends = (0.5 * counts[0] / len(observed), 1 - 0.5 * counts[-1] / len(observed))
+    between, levels = (values[:-1] + values[1:]) / 2, shares[:-1]
+    wanted = ndtr(np.linspace(*ndtri(ends), pieces + 1))[1:-1]
+    chosen = np.unique(np.clip(np.searchsorted(levels, wanted), 0, len(levels) - 1))
+    at = np.concatenate([values[:1], between[chosen], values[-1:]])
+    scores = ndtri(np.concatenate([ends[:1], levels[chosen], ends[1:]]))
+    found = [(float(at[0]), float(scores[0]))]
+    for value, score in zip(at[1:].tolist(), scores[1:].tolist(), strict=True):
+        # Steeper pieces would give values that happen to be close to each other a huge density.
+        if score - found[-1][1] > 1e-6 and (value - found[-1][0]) >= STEEPEST * scale * (score - found[-1][1]):
+            found.append((value, score))
+    if found[-1][0] < float(at[-1]):
+        found[-1:] = [(float(at[-1]), float(scores[-1]))] if len(found) > 1 else [*found, (float(at[-1]), float(scores[-1]))]
+    return tuple(found)
+
+
+def _apart(atoms: Numbers) -> list[float]:
+    """Codes in single precision, each above the one before."""
+    found: list[float] = []
+    for atom in np.asarray(atoms, np.float32):
+        above = atom if not found else max(atom, np.nextafter(np.float32(found[-1]), np.float32(np.inf)))
+        found.append(float(above))
+    return found
 
 
 def _spread(observed: Numbers) -> tuple[float, float]:

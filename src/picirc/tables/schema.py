@@ -32,7 +32,7 @@ from picirc.data.frames import (
 )
 from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
-from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
 from picirc.inputs.location import LocationScale
 from picirc.io.describe import build_family, choice, describe_family, only, take
 
@@ -41,6 +41,7 @@ Declared = str | Family  # what a user can say of a column
 
 KINDS: dict[type[Family], str] = {
     Gaussian: "gaussian",
+    Spiked: "spiked",
     StudentT: "student",
     Laplace: "laplace",
     Categorical: "categorical",
@@ -49,6 +50,7 @@ KINDS: dict[type[Family], str] = {
     Binomial: "binomial",
 }
 EMPTY = "empty"
+SCORES = "scores"
 UNSEEN = ("error", "missing")
 
 # Codes of real columns are clipped to this distance from the centre, in units of the column's spread.
@@ -69,6 +71,9 @@ class Column:
         low: The smallest value seen; None for categories.
         high: The largest value seen.
         missing: The number of rows without a value.
+        knots: Values and their codes, both ascending, between which codes are interpolated linearly, in place of
+            ``location`` and ``scale``; beyond them the first and the last piece go on. Empty for a linear column.
+        spikes: The values of the atoms of a ``Spiked`` family.
     """
 
     name: str
@@ -80,12 +85,16 @@ class Column:
     low: float | None = None
     high: float | None = None
     missing: int = 0
+    knots: tuple[tuple[float, float], ...] = ()
+    spikes: tuple[float, ...] = ()
 
     @property
     def kind(self) -> str:
         """The word for what it is: ``"gaussian"``, ``"categorical"`` and so on; ``"empty"`` without any value."""
         if self.coded and not self.categories:
             return EMPTY
+        if self.knots and isinstance(self.family, Gaussian):
+            return SCORES
         return KINDS.get(type(self.family), type(self.family).__name__)
 
     @property
@@ -96,7 +105,7 @@ class Column:
     @property
     def real(self) -> bool:
         """Whether the values are standardised."""
-        return isinstance(self.family, LocationScale)
+        return isinstance(self.family, LocationScale | Spiked)
 
     def encode(self, cells: Cells, unseen: str = "error") -> Numbers:
         """The values as the family takes them, NaN where missing.
@@ -137,7 +146,9 @@ class Column:
             found = labels[np.where(gone, len(labels) - 1, codes).astype(np.intp)]
             return found if self.dtype == "text" else _typed(found.astype(np.float64), self.dtype)
         values = codes
-        if self.real:
+        if self.knots:
+            values = self._from_scores(codes)
+        elif self.real:
             with np.errstate(over="ignore"):
                 values = self.location + self.scale * codes
             values = np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
@@ -151,7 +162,46 @@ class Column:
     def expectation(self, family: Family, params: Tensor) -> Tensor:
         """The mean value in the units of the table of codes with some distributions, ``(..., P)`` to ``(...)``."""
         mean = family.mean(params)
-        return self.location + self.scale * mean if self.real else mean
+        if not self.knots:
+            return self.location + self.scale * mean if self.real else mean
+        if not isinstance(family, Spiked):
+            return self._mean_of_scores(params)
+        shares = params[..., :-2].exp()
+        spikes = torch.tensor(self.spikes, dtype=params.dtype, device=params.device)
+        return shares[..., 0] * self._mean_of_scores(params[..., -2:]) + (shares[..., 1:] * spikes).sum(-1)
+
+    def _mean_of_scores(self, params: Tensor) -> Tensor:
+        """``E[value(Z)]`` of Gaussian codes Z: the first value plus a ramp ``E[(Z − knot)⁺]`` for each change of slope."""
+        values, codes = (torch.tensor(part, dtype=params.dtype) for part in zip(*self.knots, strict=True))
+        slopes = values.diff() / codes.diff()
+        rises = torch.cat((slopes[:1], slopes.diff(), -slopes[-1:]))
+        mean, std = params[..., 0], params[..., 1]
+        total = values[0] * torch.ones_like(mean)
+        for knot, rise in zip(codes.tolist(), rises.tolist(), strict=True):
+            z = (mean - knot) / std
+            density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+            total = total + rise * std * (density + z * torch.special.ndtr(z))
+        return total
+
+    def _scores(self, values: Numbers) -> Numbers:
+        """The codes of values by interpolation between the knots."""
+        at, codes = (np.array(part) for part in zip(*self.knots, strict=True))
+        place = np.clip(np.searchsorted(at, values, side="right") - 1, 0, len(at) - 2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = codes[place] + (values - at[place]) * (np.diff(codes) / np.diff(at))[place]
+        found = np.clip(found, -FARTHEST, FARTHEST)
+        for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
+            found = np.where(values == spike, atom, found)
+        return found
+
+    def _from_scores(self, codes: Numbers) -> Numbers:
+        """The values of codes, inside the range seen."""
+        at, known = (np.array(part) for part in zip(*self.knots, strict=True))
+        found = np.interp(codes, known, at)
+        found[np.isnan(codes)] = np.nan
+        for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
+            found = np.where(codes == atom, spike, found)
+        return found
 
     def nearest(self, values: Numbers) -> Numbers:
         """The codes of numbers, for categories those of the nearest ones."""
@@ -183,7 +233,9 @@ class Column:
             intervals = [self.region_between(value, value).intervals[0] for value in sorted(set(cells.values.tolist()))]
             return Region(tuple(intervals))
         if self.real:
-            return Region(points=tuple(codes))
+            atoms = set(getattr(self.family, "atoms", ()))
+            spikes = tuple((code, code) for code in codes if code in atoms)
+            return Region(spikes, tuple(code for code in codes if code not in atoms))
         return Region(tuple((code, code) for code in sorted(codes)))
 
     def log_slope(self, codes: Numbers) -> Numbers:
@@ -191,7 +243,12 @@ class Column:
 
         The log-density in the units of the table is that of the codes minus this.
         """
-        return np.full(len(codes), math.log(self.scale) if self.real else 0.0)
+        if not self.knots:
+            return np.full(len(codes), math.log(self.scale) if self.real else 0.0)
+        at, known = (np.array(part) for part in zip(*self.knots, strict=True))
+        place = np.clip(np.searchsorted(known, codes, side="right") - 1, 0, len(at) - 2)
+        slopes = np.log(np.diff(at) / np.diff(known))[place]
+        return np.where(np.isin(codes, getattr(self.family, "atoms", ())), 0.0, slopes)
 
     def summary(self) -> tuple[str, str, str]:
         """Kind, values and the number of missing cells, in words."""
@@ -200,12 +257,15 @@ class Column:
             values = f"{self.low:g}" if self.low == self.high else f"{self.low:g} … {self.high:g}"
         else:
             values = few(self.categories)
+        if self.spikes:
+            values += f", often {few([float(f'{spike:g}') for spike in self.spikes])}".replace(".0,", ",").removesuffix(".0")
         return kind, values, f"{self.missing:,}" if self.missing else ""
 
     def to_json(self) -> dict[str, Any]:
         """The column as plain JSON values."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return found | {"family": describe_family(self.family), "categories": list(self.categories)}
+        lists = {"categories": list(self.categories), "spikes": list(self.spikes), "knots": [list(k) for k in self.knots]}
+        return found | lists | {"family": describe_family(self.family)}
 
     @classmethod
     def from_json(cls, entry: Any, families: Sequence[type[Family]] = ()) -> Column:
@@ -214,7 +274,7 @@ class Column:
             raise ArgumentError("columns", "an object for each column", repr(entry)[:80])
         only(entry, {field.name for field in fields(cls)}, "columns")
         defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
-        entry = {**defaults, "categories": [], **entry}
+        entry = {**defaults, "categories": [], "knots": [], "spikes": [], **entry}
         missing, scale = take(entry, "missing", int), _number(entry, "scale")
         if missing < 0 or not scale > 0:
             raise ArgumentError("columns", "a positive scale and a number of rows", f"{scale} and {missing}")
@@ -229,8 +289,12 @@ class Column:
             low=low,
             high=high,
             missing=missing,
+            knots=_pairs(entry),
+            spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
         )
         column._check_labels()
+        if len(column.spikes) != len(getattr(column.family, "atoms", ())) or (column.spikes and not column.knots):
+            raise ArgumentError("spikes", f"a value for each atom of {column.family!r}", repr(column.spikes)[:80])
         return column
 
     def _check_labels(self) -> None:
@@ -246,6 +310,8 @@ class Column:
             raise ArgumentError("categories", f"{codes} labels for {self.family!r}", f"{len(labels)}")
 
     def _standardise(self, values: Numbers) -> Numbers:
+        if self.knots:
+            return self._scores(values)
         with np.errstate(over="ignore"):
             found = (values - self.location) / self.scale
             # The difference of two huge numbers of opposite sign may overflow.
@@ -505,6 +571,21 @@ def _number(entry: Mapping[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise ArgumentError(name, "a finite number", repr(value)[:80])
     return float(value)
+
+
+def _finite_numbers(name: str, values: Sequence[Any]) -> list[float]:
+    return [_number({name: value}, name) for value in values]
+
+
+def _pairs(entry: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """The knots of a column, from a file that may hold anything."""
+    knots = take(entry, "knots", list)
+    if not all(isinstance(knot, list | tuple) and len(knot) == 2 for knot in knots) or len(knots) == 1:
+        raise ArgumentError("knots", "pairs of numbers, two or none", repr(knots)[:80])
+    pairs = tuple((value, code) for value, code in (_finite_numbers("knots", knot) for knot in knots))
+    if any(a >= c or b >= d for (a, b), (c, d) in zip(pairs[:-1], pairs[1:], strict=True)):
+        raise ArgumentError("knots", "ascending values and codes", repr(knots)[:80])
+    return pairs
 
 
 def _is_finite(value: Label) -> bool:
