@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from scipy import integrate
@@ -28,7 +30,7 @@ def integral(params: torch.Tensor, power: int, low: float = -20.0, high: float =
     kinks = [a for a in FAMILY.atoms if low < a < high]
     atoms = sum(density(a) for a in FAMILY.atoms if low <= a <= high)
     edges = [low, *kinks, high]
-    parts = [integrate.quad(density, a + 1e-9, b - 1e-9, limit=200)[0] for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [integrate.quad(density, a + 1e-9, b - 1e-9, limit=200)[0] for a, b in itertools.pairwise(edges)]
     return atoms + sum(parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_spikes_and_density_add_to_one(model, name):
     knots = np.array([value for value, _ in column.knots])
     reach = knots[-1] - knots[0]
     outer = np.concatenate([[knots[0] - 40 * reach], knots, [knots[-1] + 40 * reach]])
-    grid = np.unique(np.concatenate([np.linspace(a, b, 400) for a, b in zip(outer, outer[1:], strict=False)]))
+    grid = np.unique(np.concatenate([np.linspace(a, b, 400) for a, b in itertools.pairwise(outer)]))
     middle = (grid[1:] + grid[:-1]) / 2
     mass = (np.exp(model.log_density({name: middle})) * np.diff(grid)).sum()
     spikes = np.exp(model.log_density({name: np.array(column.spikes)})).sum() if column.spikes else 0.0
@@ -130,7 +131,9 @@ def test_a_saved_model_answers_the_same(model, rows, tmp_path):
     np.testing.assert_array_equal(found.log_density(rows), model.log_density(rows))
 
 
-@pytest.mark.parametrize("wrong", [{"knots": [[1, 2]]}, {"knots": [[1, 2], [0, 3]]}, {"knots": "ab"}, {"spikes": [1.0]}])
+@pytest.mark.parametrize(
+    "wrong", [{"knots": [[1, 2]]}, {"knots": [[1, 2], [0, 3]]}, {"knots": "ab"}, {"spikes": [1.0]}]
+)
 def test_a_damaged_schema_is_refused(model, wrong):
     description = model.schema.to_json()
     description["columns"][1].update(wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import final
@@ -40,7 +41,7 @@ class Spiked(Family):
         if not all(isinstance(a, int | float) and not isinstance(a, bool) and math.isfinite(a) for a in self.atoms):
             raise ArgumentError("atoms", "finite numbers", repr(self.atoms)[:80])
         rounded = tuple(torch.tensor(self.atoms, dtype=torch.float32).double().tolist())
-        if any(a >= b for a, b in zip(rounded[:-1], rounded[1:], strict=True)) or not all(map(math.isfinite, rounded)):
+        if any(a >= b for a, b in itertools.pairwise(rounded)) or not all(map(math.isfinite, rounded)):
             raise ArgumentError("atoms", "ascending numbers that differ in single precision", repr(self.atoms)[:80])
         object.__setattr__(self, "atoms", rounded)
 

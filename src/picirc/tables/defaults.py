@@ -16,6 +16,8 @@ from picirc.errors import ArgumentError
 # Columns of integers are categories, unless declared otherwise, with at most this many different values.
 MOST_INTEGER_CATEGORIES = 10
 ROWS_PER_INTEGER_CATEGORY = 4  # fewer rows say nothing about a single value
+LARGEST_STRAY_SHARE = 0.01  # of values that are no integers, in a column of integers that are categories
+FEWEST_NAMED = 100  # rows of a table whose constant columns are named in a warning
 # A column with more different strings than both of these holds identifiers, not categories.
 MOST_TEXT_CATEGORIES = 100
 DISTINCT_TEXT_SHARE = 0.5
@@ -23,9 +25,9 @@ DISTINCT_TEXT_SHARE = 0.5
 # A real column is divided by its robust spread, or by this part of its largest deviation if that is more.
 LARGEST_STANDARDISED = 100.0
 
-# Columns of numbers with fewer values are Gaussian. In others, a value is a spike if it occurs in more than this share of
-# the rows and this many times as often as most; and they are transformed to normal scores if their 5 %, 50 % and 95 %
-# quantiles are this asymmetric, or a value is this many times the distance of the outer two from the median.
+# Columns of numbers with fewer values are Gaussian. In others, a value is a spike if it occurs in more than this share
+# of the rows and this many times as often as most; and they are transformed to normal scores if their 5 %, 50 % and
+# 95 % quantiles are this asymmetric, or a value is this many times the distance of the outer two from the median.
 FEWEST_SCORED = 100
 SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 5, 8
 LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0

@@ -7,6 +7,7 @@ This is the only place where the type of a column is inferred.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from picirc.tables.defaults import (
     FEWEST_SCORED,
     LARGEST_SKEW,
     LARGEST_STANDARDISED,
+    LARGEST_STRAY_SHARE,
     LARGEST_TAIL,
     MOST_INTEGER_CATEGORIES,
     MOST_KNOTS,
@@ -44,6 +46,31 @@ AUTO = "auto"
 WORDS = (AUTO, SCORES, *KINDS.values())
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 _NORMAL_QUARTILES = 1.349  # the distance between the quartiles of a standard normal
+_DATES = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2})( \d.*)?|\d{4}/\d{1,2}/\d{1,2}"
+_DISGUISED = (
+    (
+        re.compile(_DATES),
+        "dates",
+        "turn them into numbers, such as days since a date, or into parts, or drop the column",
+    ),
+    (
+        re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"),
+        "times",
+        "turn them into numbers, such as hours, or drop the column",
+    ),
+    (re.compile(r"[+-]?\d+([.,]\d+)?\s*%"), "percentages", "remove the signs and convert the column to numbers"),
+    (
+        re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
+        "numbers with thousands separators",
+        "remove the commas and convert the column to numbers",
+    ),
+    (
+        re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"),
+        "numbers with decimal commas",
+        "write decimal points (pandas.read_csv has decimal=',') and convert the column to numbers",
+    ),
+)
+_CLOSEST_SCORES = 1e-6  # of two knots
 _CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a large value
 
 
@@ -146,6 +173,7 @@ def _inferred_kind(cells: Cells) -> str:
     if cells.dtype == "boolean":
         return "bernoulli"
     if cells.dtype == "text":
+        _refuse_disguised(cells)
         _refuse_identifier(cells)
         return "categorical"
     observed = cells.values[~cells.missing]
@@ -153,7 +181,7 @@ def _inferred_kind(cells: Cells) -> str:
     if different.tolist() == [0.0, 1.0]:
         return "bernoulli"
     integers = cells.dtype == "integer" or cells.whole
-    if integers and _are_categories(different, len(observed)):
+    if (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed):
         return "categorical"
     if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
         return "gaussian"
@@ -166,6 +194,39 @@ def _are_categories(different: Numbers, rows: int) -> bool:
         return True
     most = min(MOST_INTEGER_CATEGORIES, rows // ROWS_PER_INTEGER_CATEGORY)
     return 1 < len(different) <= most and float(np.abs(different).max()) < _LARGEST_INTEGER
+
+
+def _are_codes_but_for_strays(observed: Numbers) -> bool:
+    """Whether the values are categories but for very few that are no integers: these do not make a code a quantity."""
+    whole = observed[observed == np.floor(observed)]
+    strays = len(observed) - len(whole)
+    few_strays = 0 < strays <= LARGEST_STRAY_SHARE * len(observed)
+    return few_strays and _are_categories(np.unique(whole), len(whole))
+
+
+def _refuse_disguised(cells: Cells) -> None:
+    """Raise for strings that are all dates, times, percentages or numbers in another notation."""
+    texts = [text.strip() for text in cells.values if text is not None]
+    if cells.categories is not None:
+        return
+    for pattern, what, remedy in _DISGUISED:
+        if all(map(pattern.fullmatch, texts)):
+            remedy += f", or declare columns={{{cells.name!r}: 'categorical'}}"
+            raise ArgumentError(column_named(cells.name), "numbers, or strings that are categories",
+                                f"{what} such as {texts[0]!r:.40}", remedy)  # fmt: skip
+
+
+def unhelpful_columns(frame: Frame, columns: Sequence[Column]) -> list[str]:
+    """What should be said about columns from which nothing can be learned: constant ones, and numbers of rows."""
+    found = []
+    for column in columns:
+        if (column.low is not None and column.low == column.high) or len(column.categories) == 1:
+            found.append(f"{column_named(column.name)} is constant")
+        elif column.dtype == "integer" and column.low is not None and not column.missing:
+            steps = np.diff(frame.cells(column.name).values)
+            if len(steps) and (steps == 1).all():
+                found.append(f"{column_named(column.name)} counts the rows")
+    return found
 
 
 def _refuse_identifier(cells: Cells) -> None:
@@ -238,7 +299,7 @@ def _spikes(observed: Numbers) -> Numbers:
 
 def _is_skewed(observed: Numbers) -> bool:
     """Whether the values are far from symmetric, or have tails far heavier than those of a normal distribution."""
-    low, lower, middle, upper, high = np.quantile(observed, [0.05, 0.25, 0.5, 0.75, 0.95])
+    low, middle, high = np.quantile(observed, [0.05, 0.5, 0.95])
     if not np.isfinite(high - low) or high <= low:
         return False
     skew = abs(float(high + low - 2 * middle)) / float(high - low)
@@ -253,7 +314,9 @@ def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked:
     rest = observed[~np.isin(observed, spikes)]
     low, high = float(observed.min()), float(observed.max())
     if spiked and not len(spikes):
-        raise ArgumentError(column_named(cells.name), "values that occur often, for 'spiked'", "none", "declare it 'scores'")
+        raise ArgumentError(
+            column_named(cells.name), "values that occur often, for 'spiked'", "none", "declare it 'scores'"
+        )
     knots = _knots(rest, scale)
     if len(knots) < 2:
         raise ArgumentError(column_named(cells.name), "different numbers for 'scores'", f"{low:g} … {high:g}")
@@ -276,18 +339,18 @@ def _knots(observed: Numbers, scale: float) -> tuple[tuple[float, float], ...]:
     shares = np.cumsum(counts) / len(observed)
     ends = (0.5 * counts[0] / len(observed), 1 - 0.5 * counts[-1] / len(observed))
     between, levels = (values[:-1] + values[1:]) / 2, shares[:-1]
-    wanted = ndtr(np.linspace(*ndtri(ends), pieces + 1))[1:-1]
+    first, final = (float(ndtri(end)) for end in ends)
+    wanted = ndtr(np.linspace(first, final, pieces + 1)[1:-1])
     chosen = np.unique(np.clip(np.searchsorted(levels, wanted), 0, len(levels) - 1))
     at = np.concatenate([values[:1], between[chosen], values[-1:]])
     scores = ndtri(np.concatenate([ends[:1], levels[chosen], ends[1:]]))
-    found = [(float(at[0]), float(scores[0]))]
-    for value, score in zip(at[1:].tolist(), scores[1:].tolist(), strict=True):
-        # Steeper pieces would give values that happen to be close to each other a huge density.
-        if score - found[-1][1] > 1e-6 and (value - found[-1][0]) >= STEEPEST * scale * (score - found[-1][1]):
+    # Steeper pieces would give values that happen to be close to each other a huge density.
+    found, last = [(float(at[0]), float(scores[0]))], (float(at[-1]), float(scores[-1]))
+    for value, score in zip(at[1:-1].tolist(), scores[1:-1].tolist(), strict=True):
+        rise, left = score - found[-1][1], last[1] - score
+        if min(rise, left) > _CLOSEST_SCORES and value - found[-1][0] >= STEEPEST * scale * rise:
             found.append((value, score))
-    if found[-1][0] < float(at[-1]):
-        found[-1:] = [(float(at[-1]), float(scores[-1]))] if len(found) > 1 else [*found, (float(at[-1]), float(scores[-1]))]
-    return tuple(found)
+    return (*found, last)
 
 
 def _apart(atoms: Numbers) -> list[float]:

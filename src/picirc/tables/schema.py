@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -171,7 +172,7 @@ class Column:
         return shares[..., 0] * self._mean_of_scores(params[..., -2:]) + (shares[..., 1:] * spikes).sum(-1)
 
     def _mean_of_scores(self, params: Tensor) -> Tensor:
-        """``E[value(Z)]`` of Gaussian codes Z: the first value plus a ramp ``E[(Z − knot)⁺]`` for each change of slope."""
+        """The mean value of Gaussian codes Z: the first one plus ``E[(Z − knot)⁺]`` for each change of slope."""
         values, codes = (torch.tensor(part, dtype=params.dtype) for part in zip(*self.knots, strict=True))
         slopes = values.diff() / codes.diff()
         rises = torch.cat((slopes[:1], slopes.diff(), -slopes[-1:]))
@@ -188,8 +189,8 @@ class Column:
         at, codes = (np.array(part) for part in zip(*self.knots, strict=True))
         place = np.clip(np.searchsorted(at, values, side="right") - 1, 0, len(at) - 2)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = codes[place] + (values - at[place]) * (np.diff(codes) / np.diff(at))[place]
-        found = np.clip(found, -FARTHEST, FARTHEST)
+            found: Numbers = codes[place] + (values - at[place]) * (np.diff(codes) / np.diff(at))[place]
+        found = np.asarray(np.clip(found, -FARTHEST, FARTHEST), np.float64)
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
             found = np.where(values == spike, atom, found)
         return found
@@ -197,7 +198,7 @@ class Column:
     def _from_scores(self, codes: Numbers) -> Numbers:
         """The values of codes, inside the range seen."""
         at, known = (np.array(part) for part in zip(*self.knots, strict=True))
-        found = np.interp(codes, known, at)
+        found: Numbers = np.interp(codes, known, at)
         found[np.isnan(codes)] = np.nan
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
             found = np.where(codes == atom, spike, found)
@@ -258,13 +259,19 @@ class Column:
         else:
             values = few(self.categories)
         if self.spikes:
-            values += f", often {few([float(f'{spike:g}') for spike in self.spikes])}".replace(".0,", ",").removesuffix(".0")
+            values += f", often {few([float(f'{spike:g}') for spike in self.spikes])}".replace(".0,", ",").removesuffix(
+                ".0"
+            )
         return kind, values, f"{self.missing:,}" if self.missing else ""
 
     def to_json(self) -> dict[str, Any]:
         """The column as plain JSON values."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        lists = {"categories": list(self.categories), "spikes": list(self.spikes), "knots": [list(k) for k in self.knots]}
+        lists = {
+            "categories": list(self.categories),
+            "spikes": list(self.spikes),
+            "knots": [list(k) for k in self.knots],
+        }
         return found | lists | {"family": describe_family(self.family)}
 
     @classmethod
@@ -583,7 +590,7 @@ def _pairs(entry: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
     if not all(isinstance(knot, list | tuple) and len(knot) == 2 for knot in knots) or len(knots) == 1:
         raise ArgumentError("knots", "pairs of numbers, two or none", repr(knots)[:80])
     pairs = tuple((value, code) for value, code in (_finite_numbers("knots", knot) for knot in knots))
-    if any(a >= c or b >= d for (a, b), (c, d) in zip(pairs[:-1], pairs[1:], strict=True)):
+    if any(a >= c or b >= d for (a, b), (c, d) in itertools.pairwise(pairs)):
         raise ArgumentError("knots", "ascending values and codes", repr(knots)[:80])
     return pairs
 
