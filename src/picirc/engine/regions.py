@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evidence by ranges and sets: what it makes of the input distributions, and draws that agree with it."""
 
 from __future__ import annotations

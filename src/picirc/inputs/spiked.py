@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gaussians with spikes: single values that occur often among otherwise continuous ones."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The distribution of one column given what is known of the others: probabilities, means and quantiles."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is known about the columns of a table: values, ranges and sets."""
 
 from __future__ import annotations
