@@ -75,7 +75,10 @@ _CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a lar
 
 
 def infer_columns(
-    frame: Frame, columns: Declared | Mapping[Any, Declared] | None = None, floor: float | None = None
+    frame: Frame,
+    columns: Declared | Mapping[Any, Declared] | None = None,
+    floor: float | None = None,
+    linear: bool = False,
 ) -> tuple[Column, ...]:
     """The columns of a table; see ``Schema.infer`` for the arguments and the rules."""
     declared = declarations(columns, frame.names)
@@ -87,9 +90,9 @@ def infer_columns(
     found = []
     for part in cells:
         if declared[part.name] != AUTO:
-            found.append(infer_column(part, declared[part.name], least))
+            found.append(infer_column(part, declared[part.name], least, linear))
         else:
-            found.append(infer_column(replace(part, categories=shared) if shared else part, word, least))
+            found.append(infer_column(replace(part, categories=shared) if shared else part, word, least, linear))
     return tuple(found)
 
 
@@ -111,13 +114,14 @@ def declarations(columns: Declared | Mapping[Any, Declared] | None, names: Seque
     return found
 
 
-def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
+def infer_column(cells: Cells, declared: Declared, floor: float, linear: bool = False) -> Column:
     """The column that cells form.
 
     Args:
         cells: The values.
         declared: One of ``WORDS``, or a family.
         floor: The smallest scale of a real family, in units of the column's spread.
+        linear: Infer neither spikes nor normal scores.
     """
     _check_declared(cells.name, declared)
     missing = int(cells.missing.sum())
@@ -125,6 +129,8 @@ def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
         return Column(cells.name, Categorical(1), cells.dtype, missing=missing)
     if declared == AUTO:
         declared = _inferred_kind(cells)
+        if linear and declared in (SCORES, "spiked"):
+            declared = "gaussian"
     if isinstance(declared, Categorical | Bernoulli) or declared in ("categorical", "bernoulli"):
         return _coded(cells, declared, missing)
     if cells.dtype == "text":

@@ -241,7 +241,7 @@ class TableModel:
             table = take(description, "table", dict)
             only(table, {"schema", "points"}, "table")
             schema = Schema.from_json(table.get("schema"), families)
-            _check_size(pic, check_integer("points", take(table, "points", int), most=MOST_POINTS))
+            _check_size(pic, take(table, "points", int))
             return cls(schema, pic, take(table, "points", int), take({"summary": {}} | description, "summary", dict))
 
     def __repr__(self) -> str:

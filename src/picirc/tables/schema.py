@@ -349,7 +349,10 @@ class Column:
 class Schema:
     """What the columns of a table are.
 
-    Real columns (Gaussian, Student-t, Laplace) are standardised by their median and their spread. Columns of categories
+    Real columns (Gaussian, Student-t, Laplace) are standardised by their median and their spread, or transformed to
+    normal scores by a function that is linear between knots; values that occur often are atoms of their own. Integers
+    with many different values are treated as real and rounded in answers; the knots lie between them, so that the
+    density of an integer is about the probability of the unit interval around it. Columns of categories
     become the codes 0, 1, …; columns of counts stay as they are. Missing values (NaN, None, NaT, null) become NaN.
 
     Special cases:
@@ -394,30 +397,33 @@ class Schema:
         *,
         unseen: str = "error",
         floor: float | None = None,
+        linear: bool = False,
     ) -> Schema:
         """Infer a schema from a table.
 
         Args:
             table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, a
                 file, or what ``picirc.data.read`` returns.
-            columns: What is known of some columns, by name (or by number for an array): ``"gaussian"``, ``"student"``,
-                ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``, ``"binomial"``, ``"auto"`` or a family
-                such as ``pc.Gaussian(min_std=0.01)``, whose scale is in units of the column's spread. A single word or
-                family holds for all columns.
+            columns: What is known of some columns, by name (or by number for an array): ``"gaussian"``, ``"scores"``,
+                ``"spiked"``, ``"student"``, ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``,
+                ``"binomial"``, ``"auto"`` or a family such as ``pc.Gaussian(min_std=0.01)``, whose scale is in units of
+                the column's spread. A single word or family holds for all columns.
             unseen: What to do later with categories that do not occur now: ``"error"`` or ``"missing"``.
             floor: The smallest scale of real columns in units of their spread; chosen by the number of rows by default.
+            linear: Infer neither spikes nor normal scores, so that values outside the range seen keep their distance.
 
         Columns that are not declared are judged by their values: strings are categories; booleans, and numbers that are
         all 0 or 1, are Bernoulli; numbers of an integer type (and integers that are floats because some are missing)
-        are categories if there are at most ten different ones, each in four rows on average; all other numbers, and
-        constant ones, are Gaussian. An array that holds integers only is judged as a whole: its columns share their
-        categories, or are all Gaussian.
+        are categories if there are at most ten different ones, each in four rows on average. Of the other numbers, if
+        there are enough, a column with values that occur often is spiked, a skewed or heavy-tailed one is transformed
+        to normal scores, and all others, and constant ones, are Gaussian. An array that holds integers only is judged
+        as a whole: its columns share their categories, or are all Gaussian.
         """
         from picirc.tables.inference import infer_columns
 
         check_choice("unseen", unseen, UNSEEN)
         frame = read_frame(table)
-        return cls(infer_columns(frame, columns, floor), frame.rows, frame.container, unseen)
+        return cls(infer_columns(frame, columns, floor, linear), frame.rows, frame.container, unseen)
 
     @property
     def names(self) -> tuple[str, ...]:
