@@ -313,7 +313,7 @@ def test_known_cells_come_back_as_they_are(model, penguins):
     assert list(drawn.species) == ["Adelie"] * 3 + ["Gentoo"] * 3
     assert list(drawn.bill_length_mm) == np.repeat(given.bill_length_mm.to_numpy(), 3).tolist()
     assert list(drawn.year[3:]) == [2009] * 3
-    whole = pc.fit_table({"n": np.arange(100), "x": np.arange(100) / 3}, steps=2)
+    whole = pc.fit_table({"n": np.arange(100) * 2, "x": np.arange(100) / 3}, steps=2)
     assert whole.sample(2, given={"n": 7})["n"].dtype == np.int64
     assert whole.sample(2, given={"n": 7.5})["n"].tolist() == [7.5, 7.5]
 

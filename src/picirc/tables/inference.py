@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from picirc.data.frames import Cells, Frame, Label, column_named, few
+from picirc.data.frames import Cells, Frame, Label, column_named, few, native_type
 from picirc.data.tables import dtype_for
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
@@ -93,7 +93,7 @@ def infer_columns(
             found.append(infer_column(part, declared[part.name], least, linear))
         else:
             found.append(infer_column(replace(part, categories=shared) if shared else part, word, least, linear))
-    return tuple(found)
+    return tuple(replace(column, native=native_type(frame, column.name)) for column in found)
 
 
 def declarations(columns: Declared | Mapping[Any, Declared] | None, names: Sequence[str]) -> dict[str, Declared]:

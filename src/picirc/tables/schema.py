@@ -19,6 +19,7 @@ from picirc.checks import check_choice
 from picirc.data.frames import (
     CONTAINERS,
     DTYPES,
+    NATIVE,
     Array,
     Cells,
     Frame,
@@ -75,6 +76,7 @@ class Column:
         knots: Values and their codes, both ascending, between which codes are interpolated linearly, in place of
             ``location`` and ``scale``; beyond them the first and the last piece go on. Empty for a linear column.
         spikes: The values of the atoms of a ``Spiked`` family.
+        native: The type of the column in the data frame that it comes from, if that is to be kept.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Column:
     missing: int = 0
     knots: tuple[tuple[float, float], ...] = ()
     spikes: tuple[float, ...] = ()
+    native: str = ""
 
     @property
     def kind(self) -> str:
@@ -297,6 +300,7 @@ class Column:
             high=high,
             missing=missing,
             knots=_pairs(entry),
+            native=choice(entry, "native", {word: word for word in ("", *NATIVE["pandas"], *NATIVE["polars"])}),
             spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
         )
         column._check_labels()
@@ -484,7 +488,8 @@ class Schema:
     def assemble(self, columns: Mapping[str, Array], container: str, like: Any = None) -> Any:
         """A table of a given kind from decoded columns."""
         levels = {c.name: c.categories for c in self.columns if c.categories and isinstance(c.categories[0], str)}
-        return assemble(container, columns, levels, like)  # type: ignore[arg-type]
+        types = {c.name: c.native for c in self.columns if c.native and container == self.container}
+        return assemble(container, columns, levels, like, types)  # type: ignore[arg-type]
 
     def fill(self, table: Any, array: Any) -> Any:
         """The table with the values of an encoded array in its missing cells.
