@@ -11,7 +11,7 @@ import pytest
 from cli.table_cases import COLUMNS, QUICK, ROWS, read, rows, text
 from picirc.cli import main
 from picirc.data.tables import read_file
-from picirc.tables import TableModel
+from picirc.tables import TableModel, fit_table
 
 MISSING = ("", "NA")
 CATEGORIES = {
@@ -35,7 +35,7 @@ def test_score_writes_the_log_density_of_every_row(run, model, table, tmp_path):
     assert told.startswith(f"{ROWS} rows, {len(COLUMNS)} columns")
     header, cells = read(tmp_path / "s.csv")
     assert header == ["row", "log_density"]
-    assert [row[0] for row in cells] == [str(i + 1) for i in range(ROWS)]
+    assert [row[0] for row in cells] == [str(i) for i in range(ROWS)]
     expected = TableModel.load(model).log_density(table)
     np.testing.assert_array_equal([float(row[1]) for row in cells], expected)
     assert printed.splitlines()[0] == f"mean log density {expected.mean():.4f} of {ROWS} rows"
@@ -92,6 +92,22 @@ def test_samples_look_like_the_table(run, model, tmp_path):
         assert is_whole(found["count"])
         assert all(found[name] in labels for name, labels in CATEGORIES.items())
     assert run("score", model, tmp_path / "a.csv")[0] == 0
+
+
+def test_samples_agree_with_what_is_given(run, tmp_path):
+    table = {"height": np.linspace(1.5, 2.0, 40), "sex": ["f", "m", "f", "d"] * 10, "fit": [True, False] * 20}
+    fit_table(table, steps=2).save(tmp_path / "m")
+    words = ["--given", "height=1.6..1.7", "--given", "sex=f|d", "--given", "fit=true"]
+    code, _, _ = run("sample", tmp_path / "m", "-n", 50, "-o", tmp_path / "n.csv", *words)
+    assert code == 0
+    _, cells = read(tmp_path / "n.csv")
+    assert all(1.6 <= float(row[0]) <= 1.7 for row in cells)
+    assert {row[1] for row in cells} == {"f", "d"}
+    assert {row[2] for row in cells} == {"True"}
+    for wrong in ("height", "height=tall", "weight=3", "sex=x"):
+        code, _, error = run("sample", tmp_path / "m", "-o", tmp_path / "n.csv", "--given", wrong)
+        assert code == 2
+        assert error
 
 
 def test_samples_in_other_formats_are_the_same(run, model, tmp_path):
@@ -291,7 +307,7 @@ def test_a_model_fitted_to_a_data_frame(run, tmp_path):
         (["impute", "MODEL", "TABLE", "-o", "TABLE"], "another file than the one that is read"),
         (["impute", "MODEL", "TABLE", "-o", "none/f.csv"], "folder that exists"),
         (["impute", "MODEL", "TABLE", "-o", "folder.csv"], "the folder folder.csv"),
-        (["impute", "MODEL", "TABLE", "-o", "f.csv", "--how", "median"], "--how"),
+        (["impute", "MODEL", "TABLE", "-o", "f.csv", "--how", "best"], "--how"),
         (["impute", "MODEL", "TABLE", "-o", "f.csv", "--copies", "2"], "--how sample"),
         (["impute", "MODEL", "TABLE", "-o", "f.csv", "--how", "sample", "--copies", "0"], "--copies"),
         (["impute", "MODEL", "TABLE", "-o", "f.csv", "--seed", "x"], "--seed"),

@@ -98,5 +98,5 @@ def test_columns_without_any_value_are_dropped(penguins):
 
 
 def test_how_must_be_a_word():
-    with pytest.raises(pc.ArgumentError, match="how: expected 'mean' or 'mode' or 'sample', got median"):
-        pc.PICImputer(how="median").fit([[1.0]])
+    with pytest.raises(pc.ArgumentError, match="how: expected 'mean' or 'median' or 'mode' or 'sample', got best"):
+        pc.PICImputer(how="best").fit([[1.0]])

@@ -10,7 +10,8 @@ from report_cases import cells_of
 import picirc as pc
 from picirc.report.material import gather
 from picirc.report.surprises import anomalies_section as section
-from picirc.report.surprises import strange_cells, surprises
+from picirc.report.surprises import surprises
+from picirc.tables.cells import strange_cells
 
 
 def circuit(seed: int = 0) -> pc.QPC:

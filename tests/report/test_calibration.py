@@ -9,10 +9,10 @@ from scipy import stats
 
 import picirc as pc
 from picirc.report import surprises
-from picirc.report.conditionals import given_others
 from picirc.report.material import gather
 from picirc.report.surprises import Ranks, all_ranks, calibration_section, conditional_ranks
 from picirc.tables import fit_table
+from picirc.tables.cells import given_others
 
 
 def ranks_of(qpc, rows, seed=0):

@@ -211,7 +211,7 @@ def test_unseen_must_be_a_word():
 
 def test_reals_are_standardised_robustly():
     values = np.r_[np.random.default_rng(0).normal(50, 4, 1000), [300, -200, 300]]
-    (column,) = pc.Schema.infer({"x": values}).columns
+    (column,) = pc.Schema.infer({"x": values}, {"x": "gaussian"}).columns
     assert column.location == np.median(values)
     assert column.scale == pytest.approx(np.subtract(*np.quantile(values, [0.75, 0.25])) / 1.349)
     assert np.std(values) > 3 * column.scale
@@ -493,3 +493,40 @@ def test_a_changed_entry_is_refused_or_still_a_schema(data):
     codes = np.zeros((2, len(found.columns)))
     back = found.encode(found.decode(codes, like={"x": [1]}))
     assert back.shape == codes.shape
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["2024-01-05", "2024-02-11"], "dates such as '2024-01-05'; turn them into numbers"),
+        (["5.1.2024", "11.12.2023"], "dates"),
+        (["2024-01-05T10:00:00Z", "2024-01-06 11:00"], "dates"),
+        (["10:30", "9:45:10"], "times"),
+        (["37%", "4.5 %"], "percentages such as '37%'; remove the signs"),
+        (["1,234", "12,345.5"], "thousands separators"),
+        (["1,5", "12,25"], "decimal commas"),
+    ],
+)
+def test_numbers_and_dates_in_disguise_are_named(cells, words, tmp_path):
+    table = {"x": cells * 4}
+    with pytest.raises(pc.ArgumentError, match=words):
+        pc.Schema.infer(table)
+    path = tmp_path / "t.csv"
+    path.write_text("x;y\n" + "".join(f"{cell};1\n" for cell in table["x"]))
+    with pytest.raises(pc.ArgumentError, match=words):
+        pc.Schema.infer(pc.data.tables.read_file(path, delimiter=";"))
+    assert pc.Schema.infer(table, "categorical")["x"].kind == "categorical"
+
+
+def test_a_stray_value_does_not_make_a_code_a_quantity():
+    codes = np.tile([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 50)
+    codes[17] = 2.116
+    assert pc.Schema.infer({"x": codes})["x"].kind == "categorical"
+    codes[:40] += 0.5
+    assert pc.Schema.infer({"x": codes})["x"].kind != "categorical"
+
+
+def test_columns_that_say_nothing_are_named():
+    table = {"id": np.arange(120), "same": ["a"] * 120, "x": np.random.default_rng(0).normal(size=120)}
+    with pytest.warns(UserWarning, match="column 'id' counts the rows; column 'same' is constant"):
+        pc.fit_table(table, steps=1, points=2, width=2)

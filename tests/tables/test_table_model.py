@@ -151,11 +151,58 @@ def test_probabilities_are_those_of_bayes(model, penguins):
     assert bernoulli.predict({"x": [1.0]}, "flag").shape == (1, 2)
 
 
-def test_only_categories_can_be_predicted(model, penguins):
-    with pytest.raises(pc.ArgumentError, match="'body_mass_g', which is gaussian; use impute"):
-        model.predict(penguins, "body_mass_g")
+def test_a_number_is_predicted_by_its_mean(model):
+    row = single(model, species="Chinstrap", sex="female", flipper_length_mm=190.0)
+    partial = {"species": ["Chinstrap"], "sex": ["female"], "flipper_length_mm": [190.0]}
+    mean = model.impute(row)["body_mass_g"][0]
+    assert model.predict(partial, "body_mass_g")[0] == pytest.approx(mean, rel=1e-9)
+    assert model.log_density(partial) == model.log_density(row)
     with pytest.raises(pc.ArgumentError, match="column: expected one of species"):
-        model.predict(penguins, "weight")
+        model.predict(row, "weight")
+
+
+def test_quantiles_invert_the_probability_of_a_range(model, mixed_model):
+    row = {"species": "Adelie", "bill_length_mm": 38.0}
+    levels = [0.05, 0.5, 0.95]
+    found = model.quantiles({name: [value] for name, value in row.items()}, "bill_depth_mm", levels)[0]
+    below = [model.probability({"bill_depth_mm": pc.between(None, end)}, given=row) for end in found]
+    np.testing.assert_allclose(below, levels, rtol=1e-9)
+    for name in ("count", "level"):
+        (middle,) = mixed_model.quantiles({"flag": [True]}, name, [0.5])[0]
+        reached, short = (
+            mixed_model.probability({name: pc.between(None, end)}, given={"flag": True}) for end in (middle, middle - 1)
+        )
+        assert short < 0.5 <= reached
+    with pytest.raises(pc.ArgumentError, match="which is categorical"):
+        model.quantiles({"sex": ["male"]}, "species", [0.5])
+    with pytest.raises(pc.ArgumentError, match="levels"):
+        model.quantiles({"sex": ["male"]}, "bill_depth_mm", [5])
+
+
+def test_small_integers_have_means_and_medians(model):
+    row = {"species": ["Gentoo"]}
+    p = model.predict(row, "year")[0]
+    assert model.expectation(row, "year")[0] == pytest.approx(p @ [2007, 2008, 2009])
+    assert model.impute(row)["year"] == [2008]
+    assert model.impute(row, "median")["year"] == [2007 + int((p.cumsum() < 0.5).sum())]
+
+
+def test_several_imputations_differ(model):
+    found = model.impute({"species": ["Gentoo"]}, "sample", seed=0, copies=3)
+    assert len({one["body_mass_g"][0] for one in found}) == 3
+    assert set(found[0]) == set(model.schema.names)
+    with pytest.raises(pc.ArgumentError, match="copies"):
+        model.impute({"species": ["Gentoo"]}, copies=3)
+
+
+def test_the_surprising_cell_of_a_row_comes_first(model):
+    row = {"species": "Gentoo", "body_mass_g": 5100.0, "flipper_length_mm": 218.0, "bill_depth_mm": 21.5}
+    cells = model.explain(row)
+    assert cells[0]["column"] == "bill_depth_mm"
+    assert cells[0]["value"] == 21.5
+    assert 14 < cells[0]["expected"] < 18
+    assert [cell["surprise"] for cell in cells] == sorted((-math.log(cell["tail"]) for cell in cells), reverse=True)
+    assert {cell["column"] for cell in cells} == set(row)
 
 
 def test_the_mode_is_at_least_as_probable_as_what_was_there(model, penguins):
@@ -245,13 +292,14 @@ def test_whole_columns_may_be_missing(model, penguins):
 
 
 def test_samples_are_tables_of_the_kind_that_was_fitted(model, penguins, mixed_model, mixed):
-    drawn = model.sample(5)
+    drawn = model.sample(5, seed=0)
     assert isinstance(drawn, pd.DataFrame)
     assert list(drawn.columns) == list(penguins.columns)
     assert drawn.year.dtype == np.int64
     assert not drawn.isna().any().any()
     pd.testing.assert_frame_equal(drawn, model.sample(5, seed=0))
     assert not drawn.equals(model.sample(5, seed=1))
+    assert not model.sample(5).equals(model.sample(5))
     assert np.isfinite(mixed_model.log_density(mixed_model.sample(7))).all()
     for kind, container in ((pl.DataFrame, "polars"), (np.ndarray, "numpy")):
         table = pl.DataFrame({"a": np.arange(20.0), "b": np.arange(20) / 2})
@@ -265,7 +313,7 @@ def test_known_cells_come_back_as_they_are(model, penguins):
     assert list(drawn.species) == ["Adelie"] * 3 + ["Gentoo"] * 3
     assert list(drawn.bill_length_mm) == np.repeat(given.bill_length_mm.to_numpy(), 3).tolist()
     assert list(drawn.year[3:]) == [2009] * 3
-    whole = pc.fit_table({"n": np.arange(100), "x": np.arange(100) / 3}, steps=2)
+    whole = pc.fit_table({"n": np.arange(100) * 2, "x": np.arange(100) / 3}, steps=2)
     assert whole.sample(2, given={"n": 7})["n"].dtype == np.int64
     assert whole.sample(2, given={"n": 7.5})["n"].tolist() == [7.5, 7.5]
 
@@ -284,8 +332,8 @@ def test_samples_have_the_frequencies_of_the_model(model):
         (lambda m: m.sample(2, seed=-1), "seed"),
         (lambda m: m.sample(2, given={"colour": "red"}), "also colour"),
         (lambda m: m.sample(2, given={"species": "Emperor"}), "'Emperor' in row 0"),
-        (lambda m: m.impute({"species": ["Gentoo"]}), "no island"),
-        (lambda m: m.impute({}, how="median"), "how: expected 'mean' or 'mode' or 'sample'"),
+        (lambda m: m.impute({"species": ["Gentoo"], "wing": [1.0]}), "also wing"),
+        (lambda m: m.impute({}, how="best"), "how: expected 'mean' or 'median' or 'mode' or 'sample'"),
     ],
 )
 def test_mistakes_are_named(model, call, words):

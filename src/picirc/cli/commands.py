@@ -117,6 +117,7 @@ def sample(
     *,
     out: Out,
     count: Annotated[int, Parameter(name=("--count", "-n"))] = 64,
+    given: tuple[str, ...] = (),
     seed: Seed = 0,
     spreadsheet_safe: bool = False,
     query: QueryOptions = _QUERY,
@@ -128,6 +129,8 @@ def sample(
         out: Where to write: a csv or parquet file for a model of a table; for others a png file with a grid of images,
             a csv or an npy file.
         count: The number of rows.
+        given: What is known of a column of a table: NAME=VALUE, NAME=LOW..HIGH (either end may be left out), or
+            NAME=VALUE|VALUE|... for one of several.
         seed: Determines the rows.
         spreadsheet_safe: Write texts that a spreadsheet program would take for formulas, which begin with =, +, - or @,
             with an apostrophe in front.
@@ -135,7 +138,7 @@ def sample(
     """
     from picirc.cli.queries import write_samples
 
-    write_samples(model, out, count, seed, query, spreadsheet_safe)
+    write_samples(model, out, count, seed, query, spreadsheet_safe, given)
 
 
 def impute(
@@ -144,7 +147,7 @@ def impute(
     /,
     *,
     out: Out,
-    how: Literal["mean", "mode", "sample"] = "mean",
+    how: Literal["mean", "median", "mode", "sample"] = "mean",
     copies: int | None = None,
     seed: Seed = 0,
     reading: TableOptions = _TABLE,
@@ -157,7 +160,8 @@ def impute(
         model: The model. A single argument is the table, and the model is in the folder called model.
         table: The table.
         out: A csv or parquet file for the filled table.
-        how: By expectations and most probable categories, by values that are probable together, or by random draws.
+        how: By expectations or medians and most probable categories, by values that are probable together, or by
+            random draws.
         copies: Write this many tables of random draws, to filled-1.csv and so on for filled.csv.
         seed: Determines the draws; copy k has the seed plus k - 1.
         reading: How the table is read.

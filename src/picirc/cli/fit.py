@@ -380,7 +380,7 @@ def make_families(data: Dataset, choice: str) -> list[Family]:
 
 def _inferred(data: Dataset, whole: Any) -> Sequence[str]:
     """The kinds that the values suggest; integers are codes as they are, so negative ones cannot be categories."""
-    columns = infer_columns(read_frame(Table(data.columns, whole, dict(data.levels))))
+    columns = infer_columns(read_frame(Table(data.columns, whole, dict(data.levels))), linear=True)
     low = np.nanmin(whole, 0)
     return [
         "gaussian" if column.kind == "categorical" and low[place] < 0 else column.kind

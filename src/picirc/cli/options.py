@@ -70,8 +70,8 @@ class ColumnOptions:
     """What the columns of a table are.
 
     Attributes:
-        columns: NAME=KIND, where the inferred kind is wrong: gaussian, student, laplace, categorical, bernoulli,
-            poisson or binomial.
+        columns: NAME=KIND, where the inferred kind is wrong: gaussian, scores (skewed), spiked (some values occur
+            often), student, laplace, categorical, bernoulli, poisson or binomial.
         drop: The columns to leave out, such as identifiers.
         unseen: How to treat a category that is not in TABLE when the model is used.
     """

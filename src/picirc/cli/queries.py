@@ -54,10 +54,11 @@ from picirc.quadrature import (
 from picirc.report import write_report
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
+from picirc.tables.evidence import between, one_of
 from picirc.tables.model import TableModel
-from picirc.tables.schema import EMPTY, Schema
+from picirc.tables.schema import EMPTY, Column, Schema
 
-How = Literal["mean", "mode", "sample"]
+How = Literal["mean", "median", "mode", "sample"]
 Array = npt.NDArray[Any]
 
 MAKER = "picirc fit"  # marks summaries that this command line wrote and can read
@@ -242,7 +243,7 @@ def score_rows(first: Path, second: Path | None, options: TableOptions, out: Pat
         check_output(out, *model_and_table(first, second))
     model, frame = _open_both(first, second, options)
     found = model.log_density(_known(model, frame))
-    columns: dict[str, Any] = {"row": np.arange(1, len(found) + 1), "log_density": found}
+    columns: dict[str, Any] = {"row": np.arange(len(found)), "log_density": found}
     say(f"mean log density {found.mean():.4f} of {len(found):,} rows")
     if share is not None:
         columns["anomaly"] = _mark(found, share)
@@ -256,7 +257,7 @@ def _mark(log_density: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.
     threshold = np.quantile(log_density, share, method="inverted_cdf")
     marks = log_density <= threshold
     worst = np.flatnonzero(marks)[np.argsort(log_density[marks], kind="stable")]
-    listed = ", ".join(str(row + 1) for row in worst[:_LISTED].tolist()) + (", …" if len(worst) > _LISTED else "")
+    listed = ", ".join(str(row) for row in worst[:_LISTED].tolist()) + (", …" if len(worst) > _LISTED else "")
     say(f"{len(worst):,} anomalies, with a log density of at most {threshold:.4f}: row {listed}")
     return marks.astype(np.int64)
 
@@ -321,6 +322,8 @@ def write_classes(first: Path, second: Path | None, options: TableOptions, out: 
     check_output(out, *model_and_table(first, second))
     model, frame = _open_both(first, second, options, absent=(column,))
     labels = model.schema[column].categories
+    if not labels:
+        raise ArgumentError("--column", "a column of categories", f"{column}, which is {model.schema[column].kind}")
     known = _known(model, frame, column)
     table = known if known.names else {column: [None] * frame.rows}
     probabilities = model.predict(table, column)
@@ -380,7 +383,38 @@ def serve_page(path: Path, source: str | None, options: TableOptions, port: int,
 # sample
 
 
-def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOptions, safe: bool) -> None:
+def read_given(schema: Schema, words: Sequence[str]) -> dict[str, Any] | None:
+    """Evidence as it is written on the command line: ``NAME=VALUE``, ``NAME=LOW..HIGH`` or ``NAME=VALUE|VALUE``."""
+    found: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or not text:
+            raise ArgumentError("--given", "NAME=VALUE, NAME=LOW..HIGH or NAME=VALUE|VALUE", word)
+        column, (low, dots, high) = schema[name], text.partition("..")
+        if dots and column.dtype != "text":
+            found[name] = between(*(_cell(column, end) if end else None for end in (low, high)))
+        elif "|" in text:
+            found[name] = one_of([_cell(column, part) for part in text.split("|")])
+        else:
+            found[name] = _cell(column, text)
+    return found or None
+
+
+def _cell(column: Column, text: str) -> Any:
+    """A value of a column, as it is written on the command line."""
+    if column.dtype == "text":
+        return text
+    if column.dtype == "boolean" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentError("--given", f"a number for {column.name}", text) from None
+
+
+def write_samples(
+    path: Path, out: Path, count: int, seed: int, query: QueryOptions, safe: bool, given: Sequence[str] = ()
+) -> None:
     """Draw rows and write them."""
     check_integer("--count", count)
     suffix = out.suffix.lower()
@@ -390,9 +424,12 @@ def write_samples(path: Path, out: Path, count: int, seed: int, query: QueryOpti
         if query != QueryOptions():
             raise ArgumentError("--points, --rule", "neither for the model of a table", "one of them")
         check_output(out, path)
-        drawn = _open_table_model(path).sample(count, seed=seed)
+        model = _open_table_model(path)
+        drawn = model.sample(count, given=read_given(model.schema, given), seed=seed)
         replace_files({out: encode_table(out.name, drawn, safe=safe)})
         return
+    if given:
+        raise ArgumentError("--given", "the model of a table", "another")
     check_output(out, path, endings=tuple(_ENCODERS))
     about = saved.data
     if suffix == ".png" and not about.get("image_shape"):

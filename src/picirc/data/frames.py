@@ -171,6 +171,22 @@ def read_frame(table: Any) -> Frame:
     raise ArgumentError("table", _EXPECTED, type(table).__name__, remedy)
 
 
+def padded(frame: Frame, names: Sequence[str]) -> Frame:
+    """The frame with more columns, without values."""
+    if frame.container == "mapping" and frame.native is not None:
+        return read_frame({**frame.native, **{name: [None] * frame.rows for name in names}})
+    if frame.container == "table":
+        gaps = np.full((frame.rows, len(names)), np.nan)
+        return read_frame(Table((*frame.names, *names), np.hstack([frame.native.values, gaps]), frame.native.levels))
+    native = None if frame.native is None else as_narwhals(frame.native)
+    if native is not None:
+        gaps_of = [nw.new_series(name, [None] * frame.rows, backend=native.implementation) for name in names]
+        return read_frame(native.with_columns(*gaps_of).to_native())
+    for name in names:
+        frame = frame.joined(Cells(name, "float", np.full(frame.rows, np.nan)))
+    return frame
+
+
 def make_frame(
     names: Sequence[str], lengths: Sequence[int], container: str, native: Any, read: Callable[[str], Cells]
 ) -> Frame:
@@ -442,8 +458,71 @@ def fill(frame: Frame, new: Mapping[str, tuple[Cells, Array]]) -> Any:
     return native.with_columns(*columns).to_native() if columns else native.clone().to_native()
 
 
+_SIZES = [f"{kind}{bits}" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)]
+# The types of columns of data frames that come back as they went in, beyond what NumPy has by default.
+ORDERED = "category, ordered"
+NATIVE = {
+    "pandas": (
+        *_SIZES,
+        *map(str.lower, _SIZES),
+        "Float32",
+        "Float64",
+        "float32",
+        "boolean",
+        "category",
+        ORDERED,
+        "string",
+    ),
+    "polars": (*_SIZES, "Float32", "Categorical", "Enum"),
+}
+
+
+def native_type(frame: Frame, name: str) -> str:
+    """The word for the type of a column of a data frame; empty where there is nothing to keep."""
+    if frame.container not in NATIVE or not hasattr(frame.native, "columns"):
+        return ""
+    place = next(column for column in frame.native.columns if str(column) == name)
+    dtype = frame.native[place].dtype
+    word = ORDERED if getattr(dtype, "ordered", None) is True else str(dtype).partition("(")[0]
+    return word if word in NATIVE[frame.container] else ""
+
+
+def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[str, tuple[str, ...]]) -> Any:
+    """A data frame with columns of the types that ``native_type`` found, where they can hold the values."""
+    library = import_module(container)
+    failures: tuple[type[Exception], ...] = (TypeError, ValueError, OverflowError)
+    if container == "polars":
+        failures += (library.exceptions.PolarsError,)
+    for name, word in types.items():
+        dtype: Any = word
+        if word not in NATIVE[container] or ("int" in word.lower() and not _whole(made[name])):
+            continue
+        if container == "pandas" and word in ("category", ORDERED):
+            dtype = library.CategoricalDtype(levels.get(name), ordered=word == ORDERED)
+        elif container == "polars":
+            dtype = library.Enum(levels[name]) if word == "Enum" and name in levels else getattr(library, word)
+        try:
+            if container == "pandas":
+                made[name] = made[name].astype(dtype)
+            else:
+                made = made.with_columns(library.col(name).cast(dtype))
+        except failures:
+            continue  # integers with gaps, or values beyond the type
+    return made
+
+
+def _whole(series: Any) -> bool:
+    """Whether all numbers of a column are integers."""
+    values = np.asarray(series, np.float64)
+    return bool((values == np.floor(values))[~np.isnan(values)].all())
+
+
 def assemble(
-    container: str, columns: Mapping[str, Array], levels: Mapping[str, tuple[str, ...]], like: Any = None
+    container: str,
+    columns: Mapping[str, Array],
+    levels: Mapping[str, tuple[str, ...]],
+    like: Any = None,
+    types: Mapping[str, str] | None = None,
 ) -> Any:
     """A table of a given kind from columns.
 
@@ -452,6 +531,7 @@ def assemble(
         columns: An array of float64, int64, bool, or of objects (strings, or None) for each name.
         levels: The categories of the columns of strings, for tables that hold codes.
         like: A data frame whose column names (which need not be strings) are taken over.
+        types: The types of some columns of a data frame, as ``native_type`` says them.
     """
     if container == "numpy":
         return _as_array(list(columns.values()))
@@ -463,6 +543,8 @@ def assemble(
         return dict(columns)
     values = {name: column.tolist() if column.dtype == object else column for name, column in columns.items()}
     made = nw.from_dict(values, backend=container).to_native()  # type: ignore[arg-type]
+    if types and container in NATIVE:
+        made = _cast(made, container, types, levels)
     if container == "pandas" and like is not None and hasattr(like, "columns"):
         made.columns = like.columns
     return made

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -11,6 +12,23 @@ from torch import Tensor
 from picirc.engine.inputs import chunks, fold, write_log_prob
 from picirc.inputs import Family
 from picirc.inputs.correlated import Block
+
+
+class Evidence(Protocol):
+    """What a pass up through a circuit asks of evidence."""
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+
+    def part(self, start: int, stop: int) -> Evidence:
+        """A part of the batch."""
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put log-probabilities in every state into ``out``, ``(fold, states, batch)``."""
+
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-probability of correlated columns, ``(states, batch)``."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +194,3 @@ class Weighted:
     def conditionals(self, block: Block, columns: Tensor) -> Tensor:
         """Parameters of each of some correlated columns given what is known, ``(m, states, batch, 2)``."""
         return self.points.conditionals(block, columns)
-
-
-Evidence = Points | Intervals | Modes | Weighted

@@ -20,10 +20,11 @@ import torch
 from picirc.errors import ArgumentError, ImpossibleEvidenceError, StructureError
 from picirc.explorer.requests import Answer, Question, count_of
 from picirc.qpc.marginals import Marginals
-from picirc.report.surprises import strange_cells, surprises
+from picirc.report.surprises import surprises
 from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
 from picirc.tables import Column, TableModel
+from picirc.tables.cells import strange_cells
 
 Array = npt.NDArray[np.float64]
 

@@ -8,6 +8,7 @@ from picirc.inputs.finite import Bernoulli, Binomial, Categorical
 from picirc.inputs.function import FunctionFamily
 from picirc.inputs.location import Gaussian, Laplace, StudentT
 from picirc.inputs.poisson import Poisson
+from picirc.inputs.spiked import Spiked
 
 __all__ = [
     "Bernoulli",
@@ -19,6 +20,7 @@ __all__ = [
     "Laplace",
     "Natural",
     "Poisson",
+    "Spiked",
     "StudentT",
     "as_columns",
     "group_columns",

@@ -36,7 +36,7 @@ _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTr
 _DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
 _FAMILIES: tuple[type[Family], ...] = (
     *(inputs.Bernoulli, inputs.Binomial, inputs.Categorical),
-    *(inputs.Gaussian, inputs.Laplace, inputs.Poisson, inputs.StudentT),
+    *(inputs.Gaussian, inputs.Laplace, inputs.Poisson, inputs.Spiked, inputs.StudentT),
 )
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
 # The scopes of a structure have an entry for each variable and latent below each latent, so that a deep tree in a small

@@ -15,6 +15,7 @@ from torch.distributions import Distribution, constraints
 from picirc.autograd import uncompiled
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Intervals, Points
+from picirc.engine.regions import Region, Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.latents import LatentGrid, LatentPosterior, latent_posteriors
@@ -149,6 +150,7 @@ class QPC(Distribution):
         sample_shape: int | Sequence[int] = (),
         given: Tensor | None = None,
         generator: torch.Generator | None = None,
+        regions: Mapping[str, Region] | None = None,
     ) -> Tensor:
         """Draw from the distribution, or complete evidence by draws from the conditional.
 
@@ -156,6 +158,7 @@ class QPC(Distribution):
             sample_shape: A number of samples n, or a shape as in torch.
             given: Evidence ``(variables,)`` or ``(batch, variables)``.
             generator: The source of randomness, torch's own by default.
+            regions: What else is known of some variables, by name: ranges and sets.
 
         Returns:
             ``(*sample_shape, variables)``, or ``(*sample_shape, batch, variables)`` for a batch of evidence.
@@ -167,10 +170,20 @@ class QPC(Distribution):
         if source is None:
             seed = int(torch.randint(2**62, ()).item())
             source = torch.Generator(device=self.device).manual_seed(seed)
-        points = self._evidence(given)
-        drawn = draw(self.compiled, self.parameters, points, math.prod(shape), source)
+        evidence = self._restricted(given, regions or {})
+        drawn = draw(self.compiled, self.parameters, evidence, math.prod(shape), source)
         single = given is None or torch.as_tensor(given).ndim == 1
         return drawn.view(*shape, *((len(self.variables),) if single else drawn.shape[1:]))
+
+    @uncompiled
+    def log_evidence(self, given: Tensor | None = None, regions: Mapping[str, Region] | None = None) -> Tensor:
+        """``log p(e, regions)`` for every row of the evidence: a density of its values times a probability.
+
+        Args:
+            given: Values that are known exactly, ``(variables,)`` or ``(batch, variables)``.
+            regions: What is known of some variables, by name: ranges and sets.
+        """
+        return self.compiled.log_prob(self._restricted(given, regions or {}), self.parameters.detach())
 
     @uncompiled
     def marginals(self, given: Tensor | None = None) -> Marginals:
@@ -323,6 +336,15 @@ class QPC(Distribution):
             given = self.parameters.like.new_full((1, len(self.variables)), torch.nan)
         rows = as_rows(given, "given", len(self.variables), single=True, gradient=gradient)
         return as_points(rows, None, self.families, self.variables, self.parameters.like, "given")
+
+    def _restricted(self, given: Tensor | None, regions: Mapping[str, Region]) -> Points | Restricted:
+        points = self._evidence(given)
+        if not regions:
+            return points
+        unknown = sorted(set(regions) - set(self.variables))
+        if unknown:
+            raise ArgumentError("regions", f"names among {', '.join(self.variables)}", unknown[0])
+        return Restricted(points, {self.variables.index(name): region for name, region in regions.items()})
 
     def _joined(self, points: Points, evidence: Points) -> Points:
         """What is known from either; they may not contradict each other."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Evidence, Points, Weighted
+from picirc.engine.regions import Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.validation import as_rows
@@ -151,7 +152,7 @@ class Marginals:
 
 
 def components(
-    compiled: CompiledCircuit, parameters: Parameters, evidence: Points | Weighted
+    compiled: CompiledCircuit, parameters: Parameters, evidence: Points | Weighted | Restricted
 ) -> tuple[list[Component], Tensor]:
     """Every variable as a mixture over its states given the evidence, and the log-values."""
     flows, values = input_flows(compiled, parameters, evidence)

@@ -18,6 +18,7 @@ from torch import Tensor
 from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Target, Values
 from picirc.engine.evidence import Points
 from picirc.engine.inputs import pieces
+from picirc.engine.regions import Restricted
 from picirc.engine.schedule import MixStep, PassStep, SumStep
 from picirc.inputs import Family
 from picirc.native import kernels_for
@@ -32,7 +33,11 @@ Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
 
 
 def draw(
-    compiled: CompiledCircuit, parameters: Parameters, points: Points, n: int, generator: torch.Generator
+    compiled: CompiledCircuit,
+    parameters: Parameters,
+    evidence: Points | Restricted,
+    n: int,
+    generator: torch.Generator,
 ) -> Tensor:
     """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
     parameters = parameters.detach()
@@ -47,14 +52,14 @@ def draw(
         drawn = sampler.look_up(table.exp().flatten(0, 1), row * params.shape[1] + state)
         return drawn.to(params.dtype)
 
-    def completed(part: Points, values: Values, some: Tensor) -> Tensor:
+    def completed(part: Points | Restricted, values: Values, some: Tensor) -> Tensor:
         states = choose(compiled, values, parameters, some, sampler)
         return complete(compiled, parameters, part, some, states, outcome, generator)
 
     rows = sum(pool.rows for pool in compiled.schedule.pools)
     drawn = []
-    for where, part in compiled.parts(points):
-        assert isinstance(part, Points)
+    for where, part in compiled.parts(evidence):
+        assert isinstance(part, Points | Restricted)
         values = compiled.up(part, parameters)
         check_possible(compiled.root(values), first=where.start)
         columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
@@ -297,7 +302,7 @@ def _choose_mix(
 def complete(
     compiled: CompiledCircuit,
     parameters: Parameters,
-    points: Points,
+    evidence: Points | Restricted,
     columns: Tensor,
     states: Sequence[Tensor],
     outcome: Outcome,
@@ -307,7 +312,11 @@ def complete(
 
     Those of independent inputs come from ``outcome``; correlated ones are drawn, or their means without a generator.
     """
+    points = evidence.points if isinstance(evidence, Restricted) else evidence
     values = points.values[:, columns].T.contiguous()  # (samples, variables)
+    if isinstance(evidence, Restricted):
+        assert generator is not None, "regions are drawn from"
+        _draw_regions(compiled, parameters, evidence, values, states, generator)
     for step in compiled.inputs:
         column, rows = (torch.as_tensor(where, device=values.device) for where in (step.columns, step.rows))
         chosen = states[step.pool]
@@ -330,6 +339,34 @@ def complete(
             found = outcome(step.family, params[part], row, state[slot, sample])
             values[sample, column[part][slot]] = found
     return values
+
+
+def _draw_regions(
+    compiled: CompiledCircuit,
+    parameters: Parameters,
+    evidence: Restricted,
+    values: Tensor,
+    states: Sequence[Tensor],
+    generator: torch.Generator,
+) -> None:
+    """Put draws of the restricted variables in the chosen states into ``(samples, variables)``."""
+    for step in compiled.inputs:
+        own = [slot for slot, column in enumerate(step.columns) if int(column) in evidence.regions]
+        if own and step.correlation is not None:
+            column = torch.as_tensor(step.columns, device=values.device)
+            state, known = states[step.pool][int(step.rows[0])], values.T[column]
+            found = evidence.fill(compiled.block(step, parameters), column, known, state.clamp(min=0), generator)
+            values[:, column] = torch.where(state >= 0, found, known).T
+            continue
+        params = parameters.inputs[step.params]
+        for slot in own:
+            place, state = int(step.columns[slot]), states[step.pool][int(step.rows[slot])]
+            if step.axes is not None:
+                state = project(state, step.axes, compiled.shapes[step.pool])
+            (sample,) = ((state >= 0) & values[:, place].isnan()).nonzero(as_tuple=True)
+            chosen = params[slot if len(params) > 1 else 0, state[sample]]
+            if len(sample):
+                values[sample, place] = evidence.regions[place].draw(step.family, chosen, generator)
 
 
 def _drawn(params: Tensor, samples: int) -> int:

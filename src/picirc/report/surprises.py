@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,10 +14,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from picirc.qpc.distribution import QPC
-from picirc.report.conditionals import CellDistributions, given_others
 from picirc.report.drawing import Axes, Markup, band, bars, key, label, shorten, steps, tag
 from picirc.report.material import Array, Field, Material, densities
+from picirc.tables.cells import Cell, CellDistributions, given_others, strange_cells
 
 LogDensity = Callable[[Array], Array]
 
@@ -145,22 +144,6 @@ def _panel(ranks: Ranks) -> Markup:
 # The most surprising rows
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell and what is expected given the other cells of its row.
-
-    Attributes:
-        column: The column.
-        tail: The probability of a value at least as extreme: twice that of the tail beyond the value; for categories
-            that of all categories that are not more probable.
-        expected: The conditional mean, or the code of the most probable category.
-    """
-
-    column: int
-    tail: float
-    expected: float
-
-
 def surprises(log_density: LogDensity, rows: Array, values: Array, drawn: Array) -> tuple[Array, Array]:
     """How far the log-density of each row lies below what the model expects of a row with the same cells missing.
 
@@ -193,35 +176,6 @@ def surprises(log_density: LogDensity, rows: Array, values: Array, drawn: Array)
 
 def _design(missing: npt.NDArray[np.bool_]) -> Array:
     return np.column_stack([np.ones(len(missing)), missing])
-
-
-def strange_cells(qpc: QPC, rows: Tensor, coded: Sequence[bool]) -> list[list[Cell]]:
-    """For each row its observed cells, the most surprising given the others first.
-
-    Args:
-        qpc: The circuit.
-        rows: ``(rows, columns)``; NaN is missing.
-        coded: Whether the columns have categories.
-    """
-    found: list[list[Cell]] = [[] for _ in rows]
-    for cells in given_others(qpc, rows):
-        if coded[cells.column]:
-            chances = cells.probabilities()
-            mine = chances.gather(1, cells.values.long().unsqueeze(1))
-            tails, expected = chances.masked_fill(chances > mine, 0.0).sum(1), chances.argmax(1)
-        else:
-            tails, expected = _tails(cells), cells.mean()
-        for row, tail, value in zip(cells.rows.tolist(), tails.tolist(), expected.tolist(), strict=True):
-            found[row].append(Cell(cells.column, tail, float(value)))
-    return [sorted(row, key=lambda cell: cell.tail) for row in found]
-
-
-def _tails(cells: CellDistributions) -> Tensor:
-    """Twice the smaller of P(X ≤ x) and P(X ≥ x); 1 where the family has no distribution function."""
-    try:
-        return (2 * torch.minimum(cells.at_most(), cells.at_least())).clamp(max=1)
-    except NotImplementedError:
-        return torch.ones_like(cells.values)
 
 
 def anomalies_section(material: Material) -> Markup:
@@ -260,7 +214,7 @@ def _words(material: Material, row: int, cell: Cell) -> Markup:
 
 def _units(material: Material, cell: Cell) -> float:
     column = material.model.schema.columns[cell.column]
-    return cell.expected if column.coded else float(column.location + column.scale * cell.expected)
+    return cell.expected if column.coded else float(column.decode(np.array([cell.expected]), exact=True)[0])
 
 
 def _value(field: Field, value: float) -> str:

@@ -147,7 +147,7 @@ def fit_sequences(
     chosen = _settings(settings, dims=dims, points=points, steps=steps)
     sequences = read_sequences(data, by, time)
     unit, timed = step_length(sequences.times)
-    schema = Schema.infer(_joined(sequences.tables), columns, unseen=unseen, floor=chosen.floor)
+    schema = Schema.infer(_joined(sequences.tables), columns, unseen=unseen, floor=chosen.floor, linear=True)
     known = SchemaColumns(schema)
     whole = [known.encode(table) for table in sequences.tables], gaps_of(sequences, unit, timed)
     if sum(len(x) for x in whole[0]) < 3:

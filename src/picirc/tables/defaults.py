@@ -16,12 +16,23 @@ from picirc.errors import ArgumentError
 # Columns of integers are categories, unless declared otherwise, with at most this many different values.
 MOST_INTEGER_CATEGORIES = 10
 ROWS_PER_INTEGER_CATEGORY = 4  # fewer rows say nothing about a single value
+LARGEST_STRAY_SHARE = 0.01  # of values that are no integers, in a column of integers that are categories
+FEWEST_NAMED = 100  # rows of a table whose constant columns are named in a warning
 # A column with more different strings than both of these holds identifiers, not categories.
 MOST_TEXT_CATEGORIES = 100
 DISTINCT_TEXT_SHARE = 0.5
 
 # A real column is divided by its robust spread, or by this part of its largest deviation if that is more.
 LARGEST_STANDARDISED = 100.0
+
+# Columns of numbers with fewer values are Gaussian. In others, a value is a spike if it occurs in more than this share
+# of the rows and this many times as often as most; and they are transformed to normal scores if their 5 %, 50 % and
+# 95 % quantiles are this asymmetric, or a value is this many times the distance of the outer two from the median.
+FEWEST_SCORED = 100
+SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 5, 8
+LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
+# The transform is linear between knots; its slope is at least this part of the column's spread.
+ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST = 20, 8, 32, 1e-3
 
 # In a table with no more columns than this, all Gaussian columns share one latent, with correlations; in a wider one,
 # such as the pixels of images, columns with latents of their own fit better.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -25,11 +26,17 @@ from picirc.quadrature import shifted
 from picirc.structure.chow_liu import hidden_chow_liu
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree
-from picirc.tables.defaults import Defaults, choose
+from picirc.tables.defaults import FEWEST_NAMED, Defaults, choose
+from picirc.tables.inference import unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
 
 _SCORED = 10_000  # rows, enough for a summary
+
+
+class ColumnWarning(UserWarning):
+    """A table has columns from which nothing can be learned."""
+
 
 Member = tuple[PIC, History, Any]  # a model, how it was trained, and the rows held out from it
 
@@ -83,6 +90,10 @@ def fit_table(
     schema = Schema.infer(frame, columns, unseen=unseen, floor=chosen.floor)
     if all(column.kind == EMPTY for column in schema.columns):
         raise ArgumentError("table", "a value in at least one column", "missing cells only")
+    unhelpful = unhelpful_columns(frame, schema.columns) if frame.named and frame.rows >= FEWEST_NAMED else []
+    if unhelpful:
+        message = f"nothing can be learned from some columns, drop them: {'; '.join(unhelpful)}."
+        warnings.warn(message, ColumnWarning, stacklevel=2)
     rows = schema.encode(frame)
     kept, held = _split(len(rows), chosen, seed)
     tree = _tree(schema, rows if chosen.members > 1 else rows[kept], chosen, seed)

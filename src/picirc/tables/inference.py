@@ -7,36 +7,78 @@ This is the only place where the type of a column is inferred.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
-from picirc.data.frames import Cells, Frame, Label, column_named, few
+from picirc.data.frames import Cells, Frame, Label, column_named, few, native_type
 from picirc.data.tables import dtype_for
 from picirc.errors import ArgumentError
-from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
 from picirc.inputs.location import LocationScale
 from picirc.tables.defaults import (
     DISTINCT_TEXT_SHARE,
+    FEWEST_IN_SPIKE,
+    FEWEST_KNOTS,
+    FEWEST_SCORED,
+    LARGEST_SKEW,
     LARGEST_STANDARDISED,
+    LARGEST_STRAY_SHARE,
+    LARGEST_TAIL,
     MOST_INTEGER_CATEGORIES,
+    MOST_KNOTS,
+    MOST_SPIKES,
     MOST_TEXT_CATEGORIES,
     ROWS_PER_INTEGER_CATEGORY,
+    ROWS_PER_KNOT,
+    SPIKE_PROMINENCE,
+    SPIKE_SHARE,
+    STEEPEST,
     choose,
 )
-from picirc.tables.schema import KINDS, Column, Declared, Numbers
+from picirc.tables.schema import KINDS, SCORES, Column, Declared, Numbers
 
 AUTO = "auto"
-WORDS = (AUTO, *KINDS.values())
+WORDS = (AUTO, SCORES, *KINDS.values())
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 _NORMAL_QUARTILES = 1.349  # the distance between the quartiles of a standard normal
+_DATES = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2})( \d.*)?|\d{4}/\d{1,2}/\d{1,2}"
+_DISGUISED = (
+    (
+        re.compile(_DATES),
+        "dates",
+        "turn them into numbers, such as days since a date, or into parts, or drop the column",
+    ),
+    (
+        re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"),
+        "times",
+        "turn them into numbers, such as hours, or drop the column",
+    ),
+    (re.compile(r"[+-]?\d+([.,]\d+)?\s*%"), "percentages", "remove the signs and convert the column to numbers"),
+    (
+        re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
+        "numbers with thousands separators",
+        "remove the commas and convert the column to numbers",
+    ),
+    (
+        re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"),
+        "numbers with decimal commas",
+        "write decimal points (pandas.read_csv has decimal=',') and convert the column to numbers",
+    ),
+)
+_CLOSEST_SCORES = 1e-6  # of two knots
 _CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a large value
 
 
 def infer_columns(
-    frame: Frame, columns: Declared | Mapping[Any, Declared] | None = None, floor: float | None = None
+    frame: Frame,
+    columns: Declared | Mapping[Any, Declared] | None = None,
+    floor: float | None = None,
+    linear: bool = False,
 ) -> tuple[Column, ...]:
     """The columns of a table; see ``Schema.infer`` for the arguments and the rules."""
     declared = declarations(columns, frame.names)
@@ -48,10 +90,10 @@ def infer_columns(
     found = []
     for part in cells:
         if declared[part.name] != AUTO:
-            found.append(infer_column(part, declared[part.name], least))
+            found.append(infer_column(part, declared[part.name], least, linear))
         else:
-            found.append(infer_column(replace(part, categories=shared) if shared else part, word, least))
-    return tuple(found)
+            found.append(infer_column(replace(part, categories=shared) if shared else part, word, least, linear))
+    return tuple(replace(column, native=native_type(frame, column.name)) for column in found)
 
 
 def declarations(columns: Declared | Mapping[Any, Declared] | None, names: Sequence[str]) -> dict[str, Declared]:
@@ -72,13 +114,14 @@ def declarations(columns: Declared | Mapping[Any, Declared] | None, names: Seque
     return found
 
 
-def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
+def infer_column(cells: Cells, declared: Declared, floor: float, linear: bool = False) -> Column:
     """The column that cells form.
 
     Args:
         cells: The values.
         declared: One of ``WORDS``, or a family.
         floor: The smallest scale of a real family, in units of the column's spread.
+        linear: Infer neither spikes nor normal scores.
     """
     _check_declared(cells.name, declared)
     missing = int(cells.missing.sum())
@@ -86,6 +129,8 @@ def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
         return Column(cells.name, Categorical(1), cells.dtype, missing=missing)
     if declared == AUTO:
         declared = _inferred_kind(cells)
+        if linear and declared in (SCORES, "spiked"):
+            declared = "gaussian"
     if isinstance(declared, Categorical | Bernoulli) or declared in ("categorical", "bernoulli"):
         return _coded(cells, declared, missing)
     if cells.dtype == "text":
@@ -94,6 +139,8 @@ def infer_column(cells: Cells, declared: Declared, floor: float) -> Column:
         raise ArgumentError(column_named(cells.name), f"numbers for {word}", "strings", remedy)
     observed: Numbers = cells.values[~cells.missing]
     low, high = float(observed.min()), float(observed.max())
+    if declared in (SCORES, "spiked"):
+        return _scored(cells, observed, floor, missing, declared == "spiked")
     family = declared if isinstance(declared, Family) else _family(cells.name, declared, floor, high)
     if isinstance(family, LocationScale):
         location, scale = _spread(observed)
@@ -132,6 +179,7 @@ def _inferred_kind(cells: Cells) -> str:
     if cells.dtype == "boolean":
         return "bernoulli"
     if cells.dtype == "text":
+        _refuse_disguised(cells)
         _refuse_identifier(cells)
         return "categorical"
     observed = cells.values[~cells.missing]
@@ -139,7 +187,11 @@ def _inferred_kind(cells: Cells) -> str:
     if different.tolist() == [0.0, 1.0]:
         return "bernoulli"
     integers = cells.dtype == "integer" or cells.whole
-    return "categorical" if integers and _are_categories(different, len(observed)) else "gaussian"
+    if (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed):
+        return "categorical"
+    if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
+        return "gaussian"
+    return "spiked" if len(_spikes(observed)) else SCORES if _is_skewed(observed) else "gaussian"
 
 
 def _are_categories(different: Numbers, rows: int) -> bool:
@@ -148,6 +200,39 @@ def _are_categories(different: Numbers, rows: int) -> bool:
         return True
     most = min(MOST_INTEGER_CATEGORIES, rows // ROWS_PER_INTEGER_CATEGORY)
     return 1 < len(different) <= most and float(np.abs(different).max()) < _LARGEST_INTEGER
+
+
+def _are_codes_but_for_strays(observed: Numbers) -> bool:
+    """Whether the values are categories but for very few that are no integers: these do not make a code a quantity."""
+    whole = observed[observed == np.floor(observed)]
+    strays = len(observed) - len(whole)
+    few_strays = 0 < strays <= LARGEST_STRAY_SHARE * len(observed)
+    return few_strays and _are_categories(np.unique(whole), len(whole))
+
+
+def _refuse_disguised(cells: Cells) -> None:
+    """Raise for strings that are all dates, times, percentages or numbers in another notation."""
+    texts = [text.strip() for text in cells.values if text is not None]
+    if cells.categories is not None:
+        return
+    for pattern, what, remedy in _DISGUISED:
+        if all(map(pattern.fullmatch, texts)):
+            remedy += f", or declare columns={{{cells.name!r}: 'categorical'}}"
+            raise ArgumentError(column_named(cells.name), "numbers, or strings that are categories",
+                                f"{what} such as {texts[0]!r:.40}", remedy)  # fmt: skip
+
+
+def unhelpful_columns(frame: Frame, columns: Sequence[Column]) -> list[str]:
+    """What should be said about columns from which nothing can be learned: constant ones, and numbers of rows."""
+    found = []
+    for column in columns:
+        if (column.low is not None and column.low == column.high) or len(column.categories) == 1:
+            found.append(f"{column_named(column.name)} is constant")
+        elif column.dtype == "integer" and column.low is not None and not column.missing:
+            steps = np.diff(frame.cells(column.name).values)
+            if len(steps) and (steps == 1).all():
+                found.append(f"{column_named(column.name)} counts the rows")
+    return found
 
 
 def _refuse_identifier(cells: Cells) -> None:
@@ -206,6 +291,81 @@ def _family(name: str, word: str, floor: float, high: float) -> Family:
     if high != np.floor(high) or abs(high) > _LARGEST_INTEGER:
         raise ArgumentError(column_named(name), "integers for 'binomial'", f"{high:g}", "declare it 'gaussian'")
     return Binomial(max(1, int(high)))
+
+
+def _spikes(observed: Numbers) -> Numbers:
+    """Values that occur far more often than the others of a column, ascending; none if they are nearly all of it."""
+    values, counts = np.unique(observed, return_counts=True)
+    often = counts > max(SPIKE_SHARE * len(observed), SPIKE_PROMINENCE * float(np.median(counts)), FEWEST_IN_SPIKE)
+    rest = counts[~often]
+    if not 0 < often.sum() <= MOST_SPIKES or rest.sum() < FEWEST_KNOTS or len(rest) < FEWEST_KNOTS:
+        return values[:0]
+    return values[often]
+
+
+def _is_skewed(observed: Numbers) -> bool:
+    """Whether the values are far from symmetric, or have tails far heavier than those of a normal distribution."""
+    low, middle, high = np.quantile(observed, [0.05, 0.5, 0.95])
+    if not np.isfinite(high - low) or high <= low:
+        return False
+    skew = abs(float(high + low - 2 * middle)) / float(high - low)
+    farthest = max(float(observed.max() - middle), float(middle - observed.min()))
+    return skew > LARGEST_SKEW or farthest > LARGEST_TAIL * float(high - low)
+
+
+def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked: bool) -> Column:
+    """A column whose values are transformed to normal scores, with its spikes apart if there are any."""
+    location, scale = _spread(observed)
+    spikes = _spikes(observed) if spiked else observed[:0]
+    rest = observed[~np.isin(observed, spikes)]
+    low, high = float(observed.min()), float(observed.max())
+    if spiked and not len(spikes):
+        raise ArgumentError(
+            column_named(cells.name), "values that occur often, for 'spiked'", "none", "declare it 'scores'"
+        )
+    knots = _knots(rest, scale)
+    if len(knots) < 2:
+        raise ArgumentError(column_named(cells.name), "different numbers for 'scores'", f"{low:g} … {high:g}")
+    plain = Column(cells.name, Gaussian(min_std=floor), cells.dtype, (), location, scale, low, high, missing, knots)
+    if not len(spikes):
+        return plain
+    atoms = _apart(plain.encode(replace(cells, values=spikes)))
+    return replace(plain, family=Spiked(tuple(atoms), floor), spikes=tuple(spikes.tolist()))
+
+
+def _knots(observed: Numbers, scale: float) -> tuple[tuple[float, float], ...]:
+    """Values and normal scores: knots lie between different values, at levels whose scores are evenly spaced.
+
+    So a value that occurs often, such as an integer, has the density of the gap around it.
+    """
+    values, counts = np.unique(observed, return_counts=True)
+    if len(values) < 2:
+        return ()
+    pieces = int(np.clip(len(observed) // ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS))
+    shares = np.cumsum(counts) / len(observed)
+    ends = (0.5 * counts[0] / len(observed), 1 - 0.5 * counts[-1] / len(observed))
+    between, levels = (values[:-1] + values[1:]) / 2, shares[:-1]
+    first, final = (float(ndtri(end)) for end in ends)
+    wanted = ndtr(np.linspace(first, final, pieces + 1)[1:-1])
+    chosen = np.unique(np.clip(np.searchsorted(levels, wanted), 0, len(levels) - 1))
+    at = np.concatenate([values[:1], between[chosen], values[-1:]])
+    scores = ndtri(np.concatenate([ends[:1], levels[chosen], ends[1:]]))
+    # Steeper pieces would give values that happen to be close to each other a huge density.
+    found, last = [(float(at[0]), float(scores[0]))], (float(at[-1]), float(scores[-1]))
+    for value, score in zip(at[1:-1].tolist(), scores[1:-1].tolist(), strict=True):
+        rise, left = score - found[-1][1], last[1] - score
+        if min(rise, left) > _CLOSEST_SCORES and value - found[-1][0] >= STEEPEST * scale * rise:
+            found.append((value, score))
+    return (*found, last)
+
+
+def _apart(atoms: Numbers) -> list[float]:
+    """Codes in single precision, each above the one before."""
+    found: list[float] = []
+    for atom in np.asarray(atoms, np.float32):
+        above = atom if not found else max(atom, np.nextafter(np.float32(found[-1]), np.float32(np.inf)))
+        found.append(float(above))
+    return found
 
 
 def _spread(observed: Numbers) -> tuple[float, float]:

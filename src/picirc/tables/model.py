@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice, check_integer
-from picirc.data.frames import Array, plain, read_frame
+from picirc.data.frames import Array, padded, plain, read_frame
+from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io import load_described, save
@@ -23,12 +25,16 @@ from picirc.io.describe import only, take
 from picirc.io.files import refusing
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
+from picirc.qpc.validation import check_possible
 from picirc.quadrature import shifted
 from picirc.structure.trees import LatentTree
+from picirc.tables.answers import Answer
+from picirc.tables.cells import strange_cells
 from picirc.tables.defaults import MOST_POINTS
-from picirc.tables.schema import Numbers, Schema
+from picirc.tables.evidence import read_event, read_evidence
+from picirc.tables.schema import EMPTY, Column, Numbers, Schema
 
-HOW = ("mean", "mode", "sample")
+HOW = ("mean", "median", "mode", "sample")
 _ROWS = 1024  # of a query at a time
 # A saved model may ask for a circuit of this many weights, or of this many for each of its numbers.
 _LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER = 2**23, 1024
@@ -68,80 +74,150 @@ class TableModel:
         values.
 
         Args:
-            table: The rows.
-            given: Evidence, one row or as many as the table has; the result is then ``log p(x | given)``. Where both
-                have a value it must be the same.
+            table: The rows; a column that is absent is missing.
+            given: Evidence, one row or as many as the table has, with ranges and sets; the result is then
+                ``log p(x | given)``. Where both have a value it must be the same.
         """
-        rows = self.schema.encode(table, absent=() if given is None else self.schema.names)
+        rows = self._encoded(table)
         if given is None:
             return self.log_density_of_encoded(rows)
-        known, _ = self._evidence(given)
-        if len(known) not in (1, len(rows)):
-            raise ArgumentError("given", f"one row, or as many as the table ({len(rows)})", f"{len(known)} rows")
-        known = np.broadcast_to(known, rows.shape)
+        evidence = read_evidence(self.schema, given)
+        known = _as_many(evidence.rows, len(rows))
         slopes = self._log_slopes(np.where(np.isnan(known), rows, np.nan))
-        parts = [self.qpc.log_prob(x, given=e) for x, e in zip(_parts(rows), _parts(known), strict=True)]
-        return _numbers(parts) - slopes
+        if not evidence.regions:
+            parts = [self.qpc.log_prob(x, given=e) for x, e in zip(_parts(rows), _parts(known), strict=True)]
+            return _numbers(parts) - slopes
+        regions = self._named(evidence.regions)
+        both = np.where(np.isnan(known), rows, known)
+        joint = _numbers([self.qpc.log_evidence(part, regions) for part in _parts(both)])
+        return joint - self._log_evidence(known, regions) - slopes
 
-    def sample(self, n: int, given: Any = None, seed: int = 0) -> Any:
+    def probability(self, event: Mapping[str, Any], given: Any = None) -> Any:
+        """``P(event | given)``: that columns have values, or lie in ranges or sets.
+
+        Args:
+            event: For some names a value, ``pc.between(low, high)`` or ``pc.one_of([...])``. A column of reals needs a
+                range.
+            given: Evidence, with ranges and sets too.
+
+        Returns:
+            A number; one for each row if the evidence has several.
+        """
+        wanted, evidence = read_event(self.schema, event), read_evidence(self.schema, given)
+        both = dict(evidence.regions)
+        for place, region in wanted.items():
+            both[place] = region.meet(both[place]) if place in both else region
+        base = self._log_evidence(evidence.rows, self._named(evidence.regions))
+        joint = _numbers([self.qpc.log_evidence(part, self._named(both)) for part in _parts(evidence.rows)])
+        found = np.exp(joint - base).clip(0, 1)
+        return float(found[0]) if len(found) == 1 else found
+
+    def sample(self, n: int, given: Any = None, seed: int | None = None) -> Any:
         """Draw rows, as a table of the kind that the model was fitted to.
 
         Args:
             n: The number of rows; with evidence, the number for each of its rows, in the order of these.
-            given: Evidence: a mapping from some names to values, a row or a table with missing cells. Known cells come
-                back as they are.
-            seed: Determines the draws.
+            given: Evidence: a mapping from some names to values, ranges and sets, or a row or a table with missing
+                cells. Known cells come back as they are.
+            seed: Determines the draws; without one they differ from call to call.
         """
         n, source = check_integer("n", n), _generator(seed)
-        if given is None:
-            drawn = self.qpc.sample(n, generator=source).numpy()
-            return self.schema.decode(drawn)
-        known, originals = self._evidence(given)
-        draws = [self.qpc.sample(n, given=part, generator=source) for part in _parts(known)]
+        evidence = read_evidence(self.schema, given)
+        regions = self._named(evidence.regions)
+        draws = [self.qpc.sample(n, part, source, regions) for part in _parts(evidence.rows)]
         drawn = torch.cat(draws, 1).transpose(0, 1).flatten(0, 1).numpy()  # (rows · n, columns)
         found = self.schema.decoded(drawn)
-        for name, values in originals.items():
+        for name, values in evidence.originals.items():
             found[name] = _overlaid(found[name], np.repeat(values, n))
         return self.schema.assemble(found, self.schema.container)
 
-    def impute(self, table: Any, how: str = "mean", seed: int = 0) -> Any:
+    def impute(self, table: Any, how: str = "mean", seed: int | None = None, copies: int | None = None) -> Any:
         """The table with its missing cells filled; observed cells stay as they are, bit for bit.
 
         Args:
             table: The table; a column that was empty when the model was fitted stays as it is.
-            how: ``"mean"``: the expectation of real columns and counts given the row's other cells, and the most
-                probable category of the others. ``"mode"``: values that are probable together, by max-product decoding
-                (which is approximate). ``"sample"``: a draw from the joint distribution of the missing cells.
-            seed: Determines the draws.
+            how: ``"mean"``: the expectation of numbers given the row's other cells, for categories that are numbers the
+                one nearest to it, and the most probable category of the others. ``"median"``: the same with the median.
+                ``"mode"``: values that are probable together, by max-product decoding (which is approximate).
+                ``"sample"``: a draw from the joint distribution of the missing cells.
+            seed: Determines the draws; without one they differ from call to call.
+            copies: Return a list of so many tables, each filled by draws of its own, for ``"sample"``.
         """
         check_choice("how", how, HOW)
+        if copies is not None and how != "sample":
+            raise ArgumentError("copies", "how='sample', as they would all be the same", f"how={how!r}")
         frame = read_frame(table)
-        rows = self.schema.encode(frame)
-        gaps = np.flatnonzero(np.isnan(rows).any(1))
-        source = _generator(seed)
-        filled = rows.copy()
-        for places in np.array_split(gaps, max(1, -(-len(gaps) // _ROWS))):
-            if len(places):
-                filled[places] = self._completed(torch.from_numpy(rows[places]), how, source)
-        return self.schema.fill(frame, filled)
+        absent = [name for name in self.schema.names if frame.named and name not in frame.names]
+        if absent:
+            frame = padded(frame, absent)
+        rows, source = self.schema.encode(frame), _generator(seed)
+        filled = [self._filled(rows, how, source) for _ in range(check_integer("copies", copies or 1))]
+        found = [self.schema.fill(frame, one) for one in filled]
+        return found[0] if copies is None else found
 
-    def predict(self, table: Any, column: str) -> Numbers:
-        """``p(column | the other cells of the row)``, ``(rows, categories)``, for a column of categories.
+    def predict(self, table: Any, column: str, given: Any = None) -> Numbers:
+        """What the other cells of every row say about a column.
 
         Args:
-            table: The rows; their values in that column are ignored, and it may be absent.
-            column: The name; the probabilities are in the order of ``schema[column].categories``.
+            table: The rows; their values in that column are ignored, and columns may be absent.
+            column: The name.
+            given: What else is known of all rows: values, ranges and sets by name.
+
+        Returns:
+            For categories their probabilities ``(rows, categories)``, in the order of ``schema[column].categories``;
+            for numbers the mean ``(rows,)``.
         """
-        place = self.schema.index(column)
-        if not self.schema.columns[place].categories:
-            remedy = "use impute, or sample with given="
-            kind = self.schema.columns[place].kind
-            raise ArgumentError("column", "a column of categories", f"{column!r}, which is {kind}", remedy)
-        rows = self.schema.encode(table, absent=(column,))
-        rows[:, place] = np.nan
-        name = self.qpc.variables[place]
-        found = torch.cat([self.qpc.marginals(part).probabilities(name) for part in _parts(rows)])
-        return (found / found.sum(1, keepdim=True)).numpy()
+        answers = self._answers(table, column, given)
+        coded = bool(self.schema[column].categories)
+        return np.concatenate([answer.probabilities() if coded else answer.mean() for answer in answers])
+
+    def expectation(self, table: Any, column: str, given: Any = None) -> Numbers:
+        """The mean of a column of numbers given the other cells of each row, ``(rows,)``, also of small integers."""
+        self._check_ordered(column)
+        return np.concatenate([answer.mean() for answer in self._answers(table, column, given)])
+
+    def quantiles(self, table: Any, column: str, levels: Sequence[float], given: Any = None) -> Numbers:
+        """Quantiles of a column of numbers given the other cells of each row, ``(rows, levels)``.
+
+        Args:
+            table: The rows; their values in that column are ignored, and columns may be absent.
+            column: The name.
+            levels: Probabilities, such as ``[0.05, 0.5, 0.95]``.
+            given: What else is known of all rows: values, ranges and sets by name.
+        """
+        self._check_ordered(column)
+        wanted = np.atleast_1d(np.asarray(levels, np.float64))
+        if not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
+            raise ArgumentError("levels", "probabilities between 0 and 1", levels)
+        answers = self._answers(table, column, given)
+        return np.concatenate([answer.quantiles(wanted.tolist()) for answer in answers])
+
+    def explain(self, row: Any) -> list[dict[str, Any]]:
+        """The cells of a row, the most surprising given the others first.
+
+        Args:
+            row: A row, in any form that evidence has.
+
+        Returns:
+            For each observed cell its ``column`` and ``value``, the value ``expected`` given the others (the mean, or
+            the most probable category), the probability ``tail`` of a value at least as extreme, and ``surprise``, the
+            negative logarithm of that.
+        """
+        evidence = read_evidence(self.schema, row)
+        if len(evidence.rows) != 1 or evidence.regions:
+            raise ArgumentError("row", "one row of values", "ranges" if evidence.regions else "several rows")
+        columns = self.schema.columns
+        (cells,) = strange_cells(self.qpc, torch.tensor(evidence.rows), [column.coded for column in columns])
+        return [
+            {
+                "column": columns[cell.column].name,
+                "value": _decoded(columns[cell.column], evidence.rows[0, cell.column]),
+                "expected": _decoded(columns[cell.column], cell.expected),
+                "tail": cell.tail,
+                "surprise": -math.log(max(cell.tail, math.ulp(0.0))),
+            }
+            for cell in cells
+        ]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save the model with its schema and summary; ``pc.load`` reads the circuit alone, ``load`` all of it."""
@@ -184,33 +260,70 @@ class TableModel:
             found += np.where(np.isnan(rows[:, place]), 0.0, column.log_slope(rows[:, place]))
         return found
 
+    def _filled(self, rows: Numbers, how: str, source: torch.Generator) -> Numbers:
+        gaps = np.flatnonzero(np.isnan(rows).any(1))
+        filled = rows.copy()
+        for places in np.array_split(gaps, max(1, -(-len(gaps) // _ROWS))):
+            if len(places):
+                filled[places] = self._completed(torch.from_numpy(rows[places]), how, source)
+        return filled
+
     def _completed(self, rows: Tensor, how: str, source: torch.Generator) -> Array:
         if how == "sample":
             return self.qpc.sample(1, given=rows, generator=source)[0].numpy()
         if how == "mode":
             return self.qpc.mpe(given=rows).numpy()
-        marginals = self.qpc.marginals(rows)
-        found = marginals.mean.clone()
+        found = rows.numpy().copy()
         for place, column in enumerate(self.schema.columns):
-            if column.coded:
-                found[:, place] = marginals.probabilities(self.qpc.variables[place]).argmax(1)
-        return found.numpy()
+            gone = np.flatnonzero(np.isnan(found[:, place]))
+            if len(gone):
+                answer = Answer(self.qpc, column, place, rows[gone], {})
+                if column.kind == EMPTY or not column.ordered:
+                    found[gone, place] = answer.probabilities().argmax(1) if column.categories else 0.0
+                else:
+                    values = answer.mean() if how == "mean" else answer.quantiles([0.5])[:, 0]
+                    found[gone, place] = column.nearest(values)
+        return found
 
-    def _evidence(self, given: Any) -> tuple[Numbers, dict[str, Numbers]]:
-        """Evidence, encoded; and the values of real columns as they came, which codes do not keep bit for bit."""
-        if getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict"):
-            given = given.to_dict()  # a row of a data frame
-        if isinstance(given, Mapping):
-            single = all(isinstance(value, str) or not hasattr(value, "__len__") for value in given.values())
-            given = {name: [value] if single else value for name, value in given.items()}
-        elif isinstance(given, np.ndarray | Tensor) and given.ndim == 1:
-            given = given.reshape(1, -1)
-        elif isinstance(given, list | tuple) and not any(isinstance(v, list | tuple | np.ndarray) for v in given):
-            given = [given]
-        frame = read_frame(given)
-        encoded = self.schema.encode(frame, absent=self.schema.names)
-        names = self.schema.match(frame, self.schema.names)
-        return encoded, {name: frame.cells(names[name]).values for name in names if self.schema[name].real}
+    def _answers(self, table: Any, column: str, given: Any) -> Iterator[Answer]:
+        place = self.schema.index(column)
+        if self.schema.columns[place].kind == EMPTY:
+            raise ArgumentError("column", "a column with values", f"{column!r}, which was empty")
+        evidence = read_evidence(self.schema, given)
+        rows = self._encoded(table, column)
+        known = _as_many(evidence.rows, len(rows))
+        rows = np.where(np.isnan(rows), known, rows)
+        for part in _parts(rows):
+            yield Answer(self.qpc, self.schema.columns[place], place, part, evidence.regions)
+
+    def _encoded(self, table: Any, *left_out: str) -> Numbers:
+        """A table in which any columns may be absent; of an array, whose columns have no names, only those left out."""
+        frame = read_frame(table)
+        return self.schema.encode(frame, absent=self.schema.names if frame.named else left_out)
+
+    def _check_ordered(self, column: str) -> None:
+        found = self.schema[column]
+        if not found.ordered:
+            raise ArgumentError("column", "a column of numbers", f"{column!r}, which is {found.kind}", "use predict")
+
+    def _named(self, regions: Mapping[int, Region]) -> dict[str, Region]:
+        return {self.qpc.variables[place]: region for place, region in regions.items()}
+
+    def _log_evidence(self, rows: Numbers, regions: Mapping[str, Region]) -> Numbers:
+        found = [self.qpc.log_evidence(part, regions) for part in _parts(rows)]
+        check_possible(torch.cat(found))
+        return _numbers(found)
+
+
+def _decoded(column: Column, code: float) -> Any:
+    return column.decode(np.array([code])).tolist()[0]
+
+
+def _as_many(known: Numbers, rows: int) -> Numbers:
+    """Evidence for each of some rows."""
+    if len(known) not in (1, rows):
+        raise ArgumentError("given", f"one row, or as many as the table ({rows})", f"{len(known)} rows")
+    return np.broadcast_to(known, (rows, known.shape[1]))
 
 
 def _check_size(pic: Model, points: int) -> None:
@@ -241,8 +354,12 @@ def _overlaid(drawn: Array, known: Numbers) -> Array:
     return same if np.array_equal(same, found) else found
 
 
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(check_integer("seed", seed, 0))
+def _generator(seed: int | None) -> torch.Generator:
+    source = torch.Generator()
+    if seed is None:
+        source.seed()
+        return source
+    return source.manual_seed(check_integer("seed", seed, 0))
 
 
 def _short(families: Sequence[Family]) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from picirc.checks import check_choice
 from picirc.data.frames import (
     CONTAINERS,
     DTYPES,
+    NATIVE,
     Array,
     Cells,
     Frame,
@@ -29,8 +32,9 @@ from picirc.data.frames import (
     plain,
     read_frame,
 )
+from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
-from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, StudentT
+from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
 from picirc.inputs.location import LocationScale
 from picirc.io.describe import build_family, choice, describe_family, only, take
 
@@ -39,6 +43,7 @@ Declared = str | Family  # what a user can say of a column
 
 KINDS: dict[type[Family], str] = {
     Gaussian: "gaussian",
+    Spiked: "spiked",
     StudentT: "student",
     Laplace: "laplace",
     Categorical: "categorical",
@@ -47,6 +52,7 @@ KINDS: dict[type[Family], str] = {
     Binomial: "binomial",
 }
 EMPTY = "empty"
+SCORES = "scores"
 UNSEEN = ("error", "missing")
 
 # Codes of real columns are clipped to this distance from the centre, in units of the column's spread.
@@ -67,6 +73,10 @@ class Column:
         low: The smallest value seen; None for categories.
         high: The largest value seen.
         missing: The number of rows without a value.
+        knots: Values and their codes, both ascending, between which codes are interpolated linearly, in place of
+            ``location`` and ``scale``; beyond them the first and the last piece go on. Empty for a linear column.
+        spikes: The values of the atoms of a ``Spiked`` family.
+        native: The type of the column in the data frame that it comes from, if that is to be kept.
     """
 
     name: str
@@ -78,12 +88,17 @@ class Column:
     low: float | None = None
     high: float | None = None
     missing: int = 0
+    knots: tuple[tuple[float, float], ...] = ()
+    spikes: tuple[float, ...] = ()
+    native: str = ""
 
     @property
     def kind(self) -> str:
         """The word for what it is: ``"gaussian"``, ``"categorical"`` and so on; ``"empty"`` without any value."""
         if self.coded and not self.categories:
             return EMPTY
+        if self.knots and isinstance(self.family, Gaussian):
+            return SCORES
         return KINDS.get(type(self.family), type(self.family).__name__)
 
     @property
@@ -94,7 +109,7 @@ class Column:
     @property
     def real(self) -> bool:
         """Whether the values are standardised."""
-        return isinstance(self.family, LocationScale)
+        return isinstance(self.family, LocationScale | Spiked)
 
     def encode(self, cells: Cells, unseen: str = "error") -> Numbers:
         """The values as the family takes them, NaN where missing.
@@ -116,10 +131,14 @@ class Column:
         self.family.check(torch.as_tensor(values), repr(self.name))
         return values
 
-    def decode(self, codes: Numbers) -> Array:
+    def decode(self, codes: Numbers, exact: bool = False) -> Array:
         """The values that the numbers of the family stand for.
 
         Integers and booleans become floats, and strings objects, where something is missing (NaN).
+
+        Args:
+            codes: The numbers.
+            exact: Do not round numbers to integers.
         """
         gone = np.isnan(codes)
         if self.kind == EMPTY:
@@ -131,18 +150,109 @@ class Column:
             found = labels[np.where(gone, len(labels) - 1, codes).astype(np.intp)]
             return found if self.dtype == "text" else _typed(found.astype(np.float64), self.dtype)
         values = codes
-        if self.real:
+        if self.knots:
+            values = self._from_scores(codes)
+        elif self.real:
             with np.errstate(over="ignore"):
                 values = self.location + self.scale * codes
             values = np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
-        return _typed(np.rint(values) if self.family.discrete else values, self.dtype)
+        return values if exact else _typed(np.rint(values) if self.family.discrete else values, self.dtype)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the values are numbers, so that they have means and quantiles."""
+        return not self.coded or (bool(self.categories) and not isinstance(self.categories[0], str))
+
+    def expectation(self, family: Family, params: Tensor) -> Tensor:
+        """The mean value in the units of the table of codes with some distributions, ``(..., P)`` to ``(...)``."""
+        mean = family.mean(params)
+        if not self.knots:
+            return self.location + self.scale * mean if self.real else mean
+        if not isinstance(family, Spiked):
+            return self._mean_of_scores(params)
+        shares = params[..., :-2].exp()
+        spikes = torch.tensor(self.spikes, dtype=params.dtype, device=params.device)
+        return shares[..., 0] * self._mean_of_scores(params[..., -2:]) + (shares[..., 1:] * spikes).sum(-1)
+
+    def _mean_of_scores(self, params: Tensor) -> Tensor:
+        """The mean value of Gaussian codes Z: the first one plus ``E[(Z − knot)⁺]`` for each change of slope."""
+        values, codes = (torch.tensor(part, dtype=params.dtype) for part in zip(*self.knots, strict=True))
+        slopes = values.diff() / codes.diff()
+        rises = torch.cat((slopes[:1], slopes.diff(), -slopes[-1:]))
+        mean, std = params[..., 0], params[..., 1]
+        total = values[0] * torch.ones_like(mean)
+        for knot, rise in zip(codes.tolist(), rises.tolist(), strict=True):
+            z = (mean - knot) / std
+            density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+            total = total + rise * std * (density + z * torch.special.ndtr(z))
+        return total
+
+    def _scores(self, values: Numbers) -> Numbers:
+        """The codes of values by interpolation between the knots."""
+        at, codes = (np.array(part) for part in zip(*self.knots, strict=True))
+        place = np.clip(np.searchsorted(at, values, side="right") - 1, 0, len(at) - 2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found: Numbers = codes[place] + (values - at[place]) * (np.diff(codes) / np.diff(at))[place]
+        found = np.asarray(np.clip(found, -FARTHEST, FARTHEST), np.float64)
+        for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
+            found = np.where(values == spike, atom, found)
+        return found
+
+    def _from_scores(self, codes: Numbers) -> Numbers:
+        """The values of codes, inside the range seen."""
+        at, known = (np.array(part) for part in zip(*self.knots, strict=True))
+        found: Numbers = np.interp(codes, known, at)
+        found[np.isnan(codes)] = np.nan
+        for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
+            found = np.where(codes == atom, spike, found)
+        return found
+
+    def nearest(self, values: Numbers) -> Numbers:
+        """The codes of numbers, for categories those of the nearest ones."""
+        if self.coded:
+            labels = np.array(self.categories, np.float64)
+            closest: Numbers = np.abs(values[:, None] - labels).argmin(1).astype(np.float64)
+            return closest
+        return self._standardise(values) if self.real else values
+
+    def region_between(self, low: float, high: float) -> Region:
+        """The codes of the values in a range; a number that is rounded to an integer of the range is in it."""
+        if self.coded:
+            inside = [code for code, label in enumerate(self.categories) if low <= float(label) <= high]
+            return Region(tuple((float(code), float(code)) for code in inside))
+        if not self.real:
+            return Region(
+                ((math.ceil(low) if low > -math.inf else low, math.floor(high) if high < math.inf else high),)
+            )
+        half = 0.5 if self.dtype == "integer" else 0.0
+        ends = self._standardise(np.array([low - half, high + half]))
+        finite = np.isfinite([low, high])
+        return Region(((float(ends[0]) if finite[0] else -math.inf, float(ends[1]) if finite[1] else math.inf),))
+
+    def region_of_values(self, values: Sequence[Any]) -> Region:
+        """The codes of some values; those of a column of reals have a density and no probability."""
+        cells = read_frame({self.name: list(values)}).cells(self.name)
+        codes = list(dict.fromkeys(self.encode(cells).tolist()))
+        if self.real and self.dtype == "integer":
+            intervals = [self.region_between(value, value).intervals[0] for value in sorted(set(cells.values.tolist()))]
+            return Region(tuple(intervals))
+        if self.real:
+            atoms = set(getattr(self.family, "atoms", ()))
+            spikes = tuple((code, code) for code in codes if code in atoms)
+            return Region(spikes, tuple(code for code in codes if code not in atoms))
+        return Region(tuple((code, code) for code in sorted(codes)))
 
     def log_slope(self, codes: Numbers) -> Numbers:
         """The logarithm of the derivative of the value with respect to the code, at each code.
 
         The log-density in the units of the table is that of the codes minus this.
         """
-        return np.full(len(codes), math.log(self.scale) if self.real else 0.0)
+        if not self.knots:
+            return np.full(len(codes), math.log(self.scale) if self.real else 0.0)
+        at, known = (np.array(part) for part in zip(*self.knots, strict=True))
+        place = np.clip(np.searchsorted(known, codes, side="right") - 1, 0, len(at) - 2)
+        slopes = np.log(np.diff(at) / np.diff(known))[place]
+        return np.where(np.isin(codes, getattr(self.family, "atoms", ())), 0.0, slopes)
 
     def summary(self) -> tuple[str, str, str]:
         """Kind, values and the number of missing cells, in words."""
@@ -151,12 +261,21 @@ class Column:
             values = f"{self.low:g}" if self.low == self.high else f"{self.low:g} … {self.high:g}"
         else:
             values = few(self.categories)
+        if self.spikes:
+            values += f", often {few([float(f'{spike:g}') for spike in self.spikes])}".replace(".0,", ",").removesuffix(
+                ".0"
+            )
         return kind, values, f"{self.missing:,}" if self.missing else ""
 
     def to_json(self) -> dict[str, Any]:
         """The column as plain JSON values."""
         found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return found | {"family": describe_family(self.family), "categories": list(self.categories)}
+        lists = {
+            "categories": list(self.categories),
+            "spikes": list(self.spikes),
+            "knots": [list(k) for k in self.knots],
+        }
+        return found | lists | {"family": describe_family(self.family)}
 
     @classmethod
     def from_json(cls, entry: Any, families: Sequence[type[Family]] = ()) -> Column:
@@ -165,7 +284,7 @@ class Column:
             raise ArgumentError("columns", "an object for each column", repr(entry)[:80])
         only(entry, {field.name for field in fields(cls)}, "columns")
         defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
-        entry = {**defaults, "categories": [], **entry}
+        entry = {**defaults, "categories": [], "knots": [], "spikes": [], **entry}
         missing, scale = take(entry, "missing", int), _number(entry, "scale")
         if missing < 0 or not scale > 0:
             raise ArgumentError("columns", "a positive scale and a number of rows", f"{scale} and {missing}")
@@ -180,8 +299,13 @@ class Column:
             low=low,
             high=high,
             missing=missing,
+            knots=_pairs(entry),
+            native=choice(entry, "native", {word: word for word in ("", *NATIVE["pandas"], *NATIVE["polars"])}),
+            spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
         )
         column._check_labels()
+        if len(column.spikes) != len(getattr(column.family, "atoms", ())) or (column.spikes and not column.knots):
+            raise ArgumentError("spikes", f"a value for each atom of {column.family!r}", repr(column.spikes)[:80])
         return column
 
     def _check_labels(self) -> None:
@@ -197,6 +321,8 @@ class Column:
             raise ArgumentError("categories", f"{codes} labels for {self.family!r}", f"{len(labels)}")
 
     def _standardise(self, values: Numbers) -> Numbers:
+        if self.knots:
+            return self._scores(values)
         with np.errstate(over="ignore"):
             found = (values - self.location) / self.scale
             # The difference of two huge numbers of opposite sign may overflow.
@@ -227,7 +353,10 @@ class Column:
 class Schema:
     """What the columns of a table are.
 
-    Real columns (Gaussian, Student-t, Laplace) are standardised by their median and their spread. Columns of categories
+    Real columns (Gaussian, Student-t, Laplace) are standardised by their median and their spread, or transformed to
+    normal scores by a function that is linear between knots; values that occur often are atoms of their own. Integers
+    with many different values are treated as real and rounded in answers; the knots lie between them, so that the
+    density of an integer is about the probability of the unit interval around it. Columns of categories
     become the codes 0, 1, …; columns of counts stay as they are. Missing values (NaN, None, NaT, null) become NaN.
 
     Special cases:
@@ -272,30 +401,33 @@ class Schema:
         *,
         unseen: str = "error",
         floor: float | None = None,
+        linear: bool = False,
     ) -> Schema:
         """Infer a schema from a table.
 
         Args:
             table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, a
                 file, or what ``picirc.data.read`` returns.
-            columns: What is known of some columns, by name (or by number for an array): ``"gaussian"``, ``"student"``,
-                ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``, ``"binomial"``, ``"auto"`` or a family
-                such as ``pc.Gaussian(min_std=0.01)``, whose scale is in units of the column's spread. A single word or
-                family holds for all columns.
+            columns: What is known of some columns, by name (or by number for an array): ``"gaussian"``, ``"scores"``,
+                ``"spiked"``, ``"student"``, ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``,
+                ``"binomial"``, ``"auto"`` or a family such as ``pc.Gaussian(min_std=0.01)``, whose scale is in units of
+                the column's spread. A single word or family holds for all columns.
             unseen: What to do later with categories that do not occur now: ``"error"`` or ``"missing"``.
             floor: The smallest scale of real columns in units of their spread; chosen by the number of rows by default.
+            linear: Infer neither spikes nor normal scores, so that values outside the range seen keep their distance.
 
         Columns that are not declared are judged by their values: strings are categories; booleans, and numbers that are
         all 0 or 1, are Bernoulli; numbers of an integer type (and integers that are floats because some are missing)
-        are categories if there are at most ten different ones, each in four rows on average; all other numbers, and
-        constant ones, are Gaussian. An array that holds integers only is judged as a whole: its columns share their
-        categories, or are all Gaussian.
+        are categories if there are at most ten different ones, each in four rows on average. Of the other numbers, if
+        there are enough, a column with values that occur often is spiked, a skewed or heavy-tailed one is transformed
+        to normal scores, and all others, and constant ones, are Gaussian. An array that holds integers only is judged
+        as a whole: its columns share their categories, or are all Gaussian.
         """
         from picirc.tables.inference import infer_columns
 
         check_choice("unseen", unseen, UNSEEN)
         frame = read_frame(table)
-        return cls(infer_columns(frame, columns, floor), frame.rows, frame.container, unseen)
+        return cls(infer_columns(frame, columns, floor, linear), frame.rows, frame.container, unseen)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -356,7 +488,8 @@ class Schema:
     def assemble(self, columns: Mapping[str, Array], container: str, like: Any = None) -> Any:
         """A table of a given kind from decoded columns."""
         levels = {c.name: c.categories for c in self.columns if c.categories and isinstance(c.categories[0], str)}
-        return assemble(container, columns, levels, like)  # type: ignore[arg-type]
+        types = {c.name: c.native for c in self.columns if c.native and container == self.container}
+        return assemble(container, columns, levels, like, types)  # type: ignore[arg-type]
 
     def fill(self, table: Any, array: Any) -> Any:
         """The table with the values of an encoded array in its missing cells.
@@ -456,6 +589,21 @@ def _number(entry: Mapping[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise ArgumentError(name, "a finite number", repr(value)[:80])
     return float(value)
+
+
+def _finite_numbers(name: str, values: Sequence[Any]) -> list[float]:
+    return [_number({name: value}, name) for value in values]
+
+
+def _pairs(entry: Mapping[str, Any]) -> tuple[tuple[float, float], ...]:
+    """The knots of a column, from a file that may hold anything."""
+    knots = take(entry, "knots", list)
+    if not all(isinstance(knot, list | tuple) and len(knot) == 2 for knot in knots) or len(knots) == 1:
+        raise ArgumentError("knots", "pairs of numbers, two or none", repr(knots)[:80])
+    pairs = tuple((value, code) for value, code in (_finite_numbers("knots", knot) for knot in knots))
+    if any(a >= c or b >= d for (a, b), (c, d) in itertools.pairwise(pairs)):
+        raise ArgumentError("knots", "ascending values and codes", repr(knots)[:80])
+    return pairs
 
 
 def _is_finite(value: Label) -> bool:

@@ -132,6 +132,51 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     ]
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A cell and what is expected given the other cells of its row.
+
+    Attributes:
+        column: The column.
+        tail: The probability of a value at least as extreme: twice that of the tail beyond the value; for categories
+            that of all categories that are not more probable.
+        expected: The conditional mean, or the code of the most probable category.
+    """
+
+    column: int
+    tail: float
+    expected: float
+
+
+def strange_cells(qpc: QPC, rows: Tensor, coded: Sequence[bool]) -> list[list[Cell]]:
+    """For each row its observed cells, the most surprising given the others first.
+
+    Args:
+        qpc: The circuit.
+        rows: ``(rows, columns)``; NaN is missing.
+        coded: Whether the columns have categories.
+    """
+    found: list[list[Cell]] = [[] for _ in rows]
+    for cells in given_others(qpc, rows):
+        if coded[cells.column]:
+            chances = cells.probabilities()
+            mine = chances.gather(1, cells.values.long().unsqueeze(1))
+            tails, expected = chances.masked_fill(chances > mine, 0.0).sum(1), chances.argmax(1)
+        else:
+            tails, expected = _tails(cells), cells.mean()
+        for row, tail, value in zip(cells.rows.tolist(), tails.tolist(), expected.tolist(), strict=True):
+            found[row].append(Cell(cells.column, tail, float(value)))
+    return [sorted(row, key=lambda cell: cell.tail) for row in found]
+
+
+def _tails(cells: CellDistributions) -> Tensor:
+    """Twice the smaller of P(X ≤ x) and P(X ≥ x); 1 where the family has no distribution function."""
+    try:
+        return (2 * torch.minimum(cells.at_most(), cells.at_least())).clamp(max=1)
+    except NotImplementedError:
+        return torch.ones_like(cells.values)
+
+
 def _own(qpc: QPC, group: InputStep, component: Component, softened: Softened) -> Tensor:
     """What the flows have from the cells themselves, ``(fold, states, batch)``: the rest is what the others say."""
     own = torch.empty_like(component.weights)

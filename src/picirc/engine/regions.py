@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence by ranges and sets: what it makes of the input distributions, and draws that agree with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from picirc.engine.evidence import Points
+from picirc.inputs import Family
+from picirc.inputs.correlated import Block
+
+Piece = tuple[float, float]
+
+_BISECTIONS = 80
+_REACH = 64.0  # standard deviations in which a draw from an open interval is sought
+# Nodes for the probability that several correlated columns lie in their intervals.
+_LINE, _SPACE = 48, 1024
+_CANDIDATES = 128  # of which one is drawn, if several correlated columns are restricted
+_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a variable is known to be.
+
+    Attributes:
+        intervals: Disjoint intervals, ends included; a value of a discrete variable is an interval of its own.
+        points: Values of a continuous variable, which have a density and no probability.
+    """
+
+    intervals: tuple[Piece, ...] = ()
+    points: tuple[float, ...] = ()
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Intervals, then points as intervals without length."""
+        return (*self.intervals, *((point, point) for point in self.points))
+
+    def holds(self, x: Tensor) -> Tensor:
+        """Which of the values are inside."""
+        inside = [(x >= low) & (x <= high) for low, high in self.pieces]
+        return torch.stack(inside).any(0) if inside else torch.zeros_like(x, dtype=torch.bool)
+
+    def meet(self, other: Region) -> Region:
+        """What is known from both."""
+        both = [(max(a, c), min(b, d)) for a, b in self.intervals for c, d in other.intervals]
+        mine, theirs = (torch.tensor(region.points, dtype=torch.float64) for region in (self, other))
+        kept = [*mine[other.holds(mine)].tolist(), *theirs[self.holds(theirs)].tolist()]
+        return Region(tuple((low, high) for low, high in both if low <= high), tuple(dict.fromkeys(kept)))
+
+    def log_pieces(self, family: Family, params: Tensor) -> Tensor:
+        """The log-probability of every piece, a log-density for points: parameters ``(F, K, P)`` to ``(F, K, n)``."""
+        ends = params.new_tensor(self.intervals, dtype=torch.float64).view(-1, 2).T
+        low, high = (end.expand(len(params), -1) for end in ends)
+        points = params.new_tensor(self.points, dtype=torch.float64).expand(len(params), -1)
+        parts = [family.log_interval(params, low, high)] if self.intervals else []
+        parts += [family.log_prob(params, points.to(params.dtype))] if self.points else []
+        return torch.cat(parts, -1) if parts else params.new_zeros(*params.shape[:2], 0)
+
+    def draw(self, family: Family, params: Tensor, generator: torch.Generator) -> Tensor:
+        """One value for each parameter vector ``(n, P)``."""
+        alone = params.unsqueeze(1)  # every draw a variable with one state
+        piece = _pick(self.log_pieces(family, alone).squeeze(1), generator)
+        low, high = params.new_tensor(self.pieces).T[:, piece]
+        found: Tensor = low.clone()
+        rows = (low < high).nonzero().flatten()
+        if len(rows):
+            found[rows] = _draw_within(family, alone[rows], low[rows], high[rows], generator)
+        return found
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """Values known exactly, and variables known to lie in regions, the same for all data points.
+
+    Several intervals of columns that are correlated in one block have no closed form: their probability is integrated
+    numerically, to about eight digits for two columns and four for more.
+
+    Attributes:
+        points: The values known exactly; those of a restricted variable are inside its region or they are not.
+        regions: The regions of some variables.
+    """
+
+    points: Points
+    regions: Mapping[int, Region]
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+        return self.points.batch
+
+    def part(self, start: int, stop: int) -> Restricted:
+        """A part of the batch."""
+        return Restricted(self.points.part(start, stop), self.regions)
+
+    def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
+        """Put the log-probabilities of values and regions into ``out``, ``(fold, states, batch)``."""
+        self.points.write(family, params, columns, out)
+        for slot, region in self._own(columns):
+            alone = params[slot : slot + 1] if len(params) > 1 else params
+            mass = region.log_pieces(family, alone)[0].logsumexp(-1, keepdim=True)  # (states, 1)
+            x = self.points.values[columns[slot]]
+            out[slot] += torch.where(x.isnan(), mass, torch.where(region.holds(x), 0.0, -torch.inf))
+
+    def joint(self, block: Block, columns: Tensor) -> Tensor:
+        """The log-probability of correlated columns, ``(states, batch)``."""
+        x = self.points.values[columns]
+        own = self._own(columns)
+        if not own:
+            return block.log_prob(x)
+        outside = torch.stack([~region.holds(x[slot]) & ~x[slot].isnan() for slot, region in own]).any(0)
+        found = block.params.new_empty(block.params.shape[1], x.shape[1])
+        patterns, which = torch.unique(x.isnan().T, dim=0, return_inverse=True)
+        for number, missing in enumerate(patterns):
+            free = [(slot, region) for slot, region in own if bool(missing[slot])]
+            nodes = _nodes(max(0, len(free) - 1)).to(x)
+            size = max(1, _AT_ONCE // (block.params.shape[1] * nodes.shape[1]))
+            for rows in (which == number).nonzero().flatten().split(size):
+                found[:, rows] = _log_mass(block, x[:, rows], free, nodes)
+        return found.masked_fill(outside, -torch.inf)
+
+    def conditionals(self, block: Block, columns: Tensor) -> Tensor:
+        """Parameters of each of some correlated columns given the values known exactly, ``(m, states, batch, 2)``.
+
+        They are right for a block without a region.
+        """
+        return self.points.conditionals(block, columns)
+
+    def fill(self, block: Block, columns: Tensor, x: Tensor, state: Tensor, generator: torch.Generator) -> Tensor:
+        """Values ``(m, samples)`` with those drawn of restricted columns that are missing, in known states."""
+        x = x.clone()
+        own = self._own(columns)
+        patterns, which = torch.unique(x.isnan().T, dim=0, return_inverse=True)
+        matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
+        part = state // (block.params.shape[1] // len(matrices))
+        for number, missing in enumerate(patterns):
+            free = [(slot, region) for slot, region in own if bool(missing[slot])]
+            for index, matrix in enumerate(matrices):
+                rows = ((which == number) & (part == index)).nonzero().flatten()
+                for some in rows.split(_AT_ONCE // _CANDIDATES) if free else ():
+                    mean, std = block.params[:, state[some]].unbind(-1)  # (m, samples)
+                    x[:, some] = _draw_joint(matrix, mean, std, x[:, some], free, generator)
+        return x
+
+    def _own(self, columns: Tensor) -> list[tuple[int, Region]]:
+        return [(slot, self.regions[c]) for slot, c in enumerate(columns.tolist()) if c in self.regions]
+
+
+Free = list[tuple[int, Region]]
+
+
+def _log_mass(block: Block, x: Tensor, free: Free, nodes: Tensor) -> Tensor:
+    """``log p(observed, regions)`` in every state, ``(states, batch)``, for rows with one pattern of missing values."""
+    matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
+    total = []
+    for pieces in product(*(region.pieces for _, region in free)):
+        known = x.clone()
+        for (slot, _), (low, high) in zip(free, pieces, strict=True):
+            if low == high:
+                known[slot] = low
+        bounds = {slot: piece for (slot, _), piece in zip(free, pieces, strict=True) if piece[0] < piece[1]}
+        density = block.log_prob(known)
+        if bounds:
+            chunks = block.params.chunk(len(matrices), 1)
+            masses = [_rectangle(*pair, known, bounds, nodes) for pair in zip(matrices, chunks, strict=True)]
+            density = density + torch.cat(masses)
+        total.append(density)
+    return torch.stack(total).logsumexp(0)
+
+
+def _rectangle(matrix: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], nodes: Tensor) -> Tensor:
+    """``log P(bounds | observed)`` in every state, ``(states, batch)``."""
+    states, batch = params.shape[1], x.shape[1]
+    mean, std = (p.unsqueeze(2).expand(-1, -1, batch).flatten(1) for p in params.unbind(-1))  # (m, states · batch)
+    flat = x.unsqueeze(1).expand(-1, states, -1).flatten(1)
+    u = nodes[: len(bounds) - 1, :, None] if len(bounds) > 1 else nodes.new_zeros(0, 1, 1)
+    masses, _ = _sequence(matrix, mean, std, flat, bounds, u)
+    weights = _weights(len(bounds) - 1).to(masses).log().unsqueeze(1)
+    return (masses + weights).logsumexp(0).view(states, batch)
+
+
+def _draw_joint(matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, free: Free, generator: torch.Generator) -> Tensor:
+    """Restricted columns of samples with a pattern of missing values, each in a state of its own: ``(m, samples)``."""
+    found = x.clone()
+    count = 1 if len(free) == 1 and len(free[0][1].pieces) == 1 else _CANDIDATES
+    u = torch.rand(len(free), count, x.shape[1], generator=generator, dtype=x.dtype, device=x.device)
+    tried = []
+    for pieces in product(*(region.pieces for _, region in free)):
+        known = x.clone()
+        for (slot, _), (low, high) in zip(free, pieces, strict=True):
+            if low == high:
+                known[slot] = low
+        bounds = {slot: piece for (slot, _), piece in zip(free, pieces, strict=True) if piece[0] < piece[1]}
+        points = [slot for slot, _ in free if slot not in bounds]
+        logs, drawn = _sequence(matrix, mean, std, known, bounds, u[: len(bounds)])
+        if points:
+            logs = logs + _log_density(matrix, (known - mean) / std)
+        values = known.unsqueeze(1).repeat(1, logs.shape[0], 1)
+        for slot, value in drawn.items():
+            values[slot] = value
+        tried.append((logs, values))
+    logs = torch.cat([logs for logs, _ in tried])  # (candidates, samples)
+    chosen = _pick(logs.T, generator)
+    values = torch.cat([values for _, values in tried], 1)  # (m, candidates, samples)
+    best = values[:, chosen, torch.arange(x.shape[1], device=x.device)]
+    for slot, _ in free:
+        found[slot] = best[slot]
+    return found
+
+
+def _log_density(matrix: Tensor, scores: Tensor) -> Tensor:
+    """The log-density of observed scores ``(m, n)`` with one pattern of missing ones, up to a constant."""
+    seen = (~scores[:, 0].isnan()).nonzero().flatten()
+    factor = torch.linalg.cholesky(matrix[seen][:, seen])
+    white: Tensor = torch.linalg.solve_triangular(factor, scores[seen], upper=False)
+    return -0.5 * white.square().sum(0)
+
+
+def _sequence(
+    matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, bounds: Mapping[int, Piece], u: Tensor
+) -> tuple[Tensor, dict[int, Tensor]]:
+    """Draw columns one after the other, each inside its interval given those before.
+
+    Args:
+        matrix: Correlations ``(m, m)``.
+        mean: ``(m, n)``.
+        std: ``(m, n)``.
+        x: ``(m, n)``, with one pattern of missing values.
+        bounds: An interval for some of those that are missing.
+        u: Numbers between 0 and 1 for each, ``(columns or one fewer, draws, n or 1)``.
+
+    Returns:
+        The log-probabilities of all intervals, each given what was drawn before ``(draws, n)``, whose mean over u is
+        that of all together; and the values by column.
+    """
+    slots = list(bounds)
+    seen = [slot for slot in range(len(x)) if slot not in slots and not bool(x[slot, :1].isnan().any())]
+    cross = matrix[slots][:, seen]
+    gain = torch.linalg.solve(matrix[seen][:, seen], cross.T).T if seen else cross
+    factor = torch.linalg.cholesky(matrix[slots][:, slots] - gain @ cross.T)
+    expected = gain @ ((x - mean) / std)[seen]  # (columns, n)
+    total = x.new_zeros(u.shape[1] if u.ndim == 3 else 1, x.shape[1])
+    shocks: list[Tensor] = []
+    values = {}
+    for place, slot in enumerate(slots):
+        centre = expected[place] + sum((factor[place, i] * shock for i, shock in enumerate(shocks)), start=total * 0)
+        low, high = (((end - mean[slot]) / std[slot] - centre) / factor[place, place] for end in bounds[slot])
+        upper = low + high > 0  # mirrored, as the upper tail has no digits
+        a, b = torch.where(upper, -high, low), torch.where(upper, -low, high)
+        below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
+        mass = above + torch.log1p(-(below - above).exp().clamp(max=1.0))
+        total = total + mass
+        if place < len(u):
+            share = torch.logaddexp(below, mass + u[place].log())
+            shock = torch.special.ndtri(share.exp().clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=a, max=b)
+            shocks.append(torch.where(upper, -shock, shock))
+            values[slot] = mean[slot] + std[slot] * (centre + factor[place, place] * shocks[-1])
+    return total, values
+
+
+@cache
+def _nodes(dimensions: int) -> Tensor:
+    """Nodes between 0 and 1, ``(dimensions, nodes)``."""
+    if dimensions == 0:
+        return torch.zeros(0, 1, dtype=torch.float64)
+    if dimensions == 1:
+        return torch.from_numpy((np.polynomial.legendre.leggauss(_LINE)[0] + 1) / 2).unsqueeze(0)
+    drawn = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=0).draw(_SPACE, dtype=torch.float64)
+    return drawn.T.clamp(1e-9, 1 - 1e-9)
+
+
+@cache
+def _weights(dimensions: int) -> Tensor:
+    if dimensions == 1:
+        return torch.from_numpy(np.polynomial.legendre.leggauss(_LINE)[1] / 2)
+    return torch.full((_SPACE if dimensions else 1,), 1 / (_SPACE if dimensions else 1), dtype=torch.float64)
+
+
+def _draw_within(family: Family, params: Tensor, low: Tensor, high: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws from intervals by bisection; parameters ``(n, 1, P)``."""
+    mean, std = family.mean(params).squeeze(1), family.variance(params).squeeze(1).sqrt()
+    reach = _REACH * torch.where(std.isfinite(), std, 1.0 + mean.abs()).clamp(min=1.0)
+    a = torch.where(torch.isinf(low), torch.minimum(mean, high) - reach, low)
+    b = torch.where(torch.isinf(high), torch.maximum(mean, low) + reach, high)
+    u = torch.rand(len(a), generator=generator, dtype=a.dtype, device=a.device)
+    wanted = u.log() + _log_within(family, params, low, high)
+    for _ in range(_BISECTIONS):
+        middle = (a + b) / 2
+        if family.discrete:
+            middle = middle.floor()
+        enough = _log_within(family, params, low, middle) >= wanted
+        a, b = torch.where(enough, a, middle + 1 if family.discrete else middle), torch.where(enough, middle, b)
+    return b.ceil() if family.discrete else b
+
+
+def _log_within(family: Family, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    return family.log_interval(params, low.unsqueeze(1), high.unsqueeze(1))[:, 0, 0]
+
+
+def _pick(logs: Tensor, generator: torch.Generator) -> Tensor:
+    """One choice for each row, in proportion to the exponentials ``(n, choices)``."""
+    if logs.shape[1] == 1:
+        return torch.zeros(len(logs), dtype=torch.long, device=logs.device)
+    top = logs.amax(1, keepdim=True).clamp(min=-math.inf)
+    weights = (logs - torch.where(top.isfinite(), top, 0.0)).exp()
+    weights = torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0)
+    return torch.multinomial(weights, 1, generator=generator).squeeze(1)

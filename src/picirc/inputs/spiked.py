@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gaussians with spikes: single values that occur often among otherwise continuous ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from picirc.errors import ArgumentError
+from picirc.inputs.family import Family, require_above, require_support
+from picirc.inputs.location import Gaussian
+from picirc.inputs.numerics import log_probabilities
+
+_LARGEST_LOGIT = 30.0
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class Spiked(Family):
+    """A Gaussian, or one of some single values (atoms), each with a probability.
+
+    Log-probabilities of atoms are just that; those of other values are log-densities. The parameters are the
+    log-probabilities of the Gaussian and of each atom, then mean and standard deviation.
+
+    Args:
+        atoms: The values, ascending. They are rounded to single precision, so that they are found in data of either.
+        min_std: The smallest standard deviation.
+    """
+
+    atoms: tuple[float, ...]
+    min_std: float = 1e-3
+
+    def __post_init__(self) -> None:
+        require_above("min_std", self.min_std, 0)
+        if not isinstance(self.atoms, list | tuple) or not self.atoms:
+            raise ArgumentError("atoms", "a list of at least one number", repr(self.atoms)[:80])
+        if not all(isinstance(a, int | float) and not isinstance(a, bool) and math.isfinite(a) for a in self.atoms):
+            raise ArgumentError("atoms", "finite numbers", repr(self.atoms)[:80])
+        rounded = tuple(torch.tensor(self.atoms, dtype=torch.float32).double().tolist())
+        if any(a >= b for a, b in itertools.pairwise(rounded)) or not all(map(math.isfinite, rounded)):
+            raise ArgumentError("atoms", "ascending numbers that differ in single precision", repr(self.atoms)[:80])
+        object.__setattr__(self, "atoms", rounded)
+
+    @property
+    def size(self) -> int:
+        """The probabilities, mean and standard deviation."""
+        return len(self.atoms) + 3
+
+    def constrain(self, raw: Tensor) -> Tensor:
+        """Logarithms of probabilities, then as for the Gaussian."""
+        logs = log_probabilities(raw[..., :-2], _LARGEST_LOGIT)
+        return torch.cat((logs, self._gaussian.constrain(raw[..., -2:])), -1)
+
+    def unconstrain(self, params: Tensor) -> Tensor:
+        """Raw numbers for parameters."""
+        return torch.cat((params[..., :-2], self._gaussian.unconstrain(params[..., -2:])), -1)
+
+    def check(self, x: Tensor, variable: str | int) -> None:
+        """Accept all finite numbers."""
+        require_support(x, x.isfinite(), variable, "finite numbers")
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """Log-probability of atoms, log-density of other values, ``(F, K, B)``."""
+        found = params[..., :1] + self._gaussian.log_prob(params[..., -2:], x)
+        for place, atom in enumerate(self.atoms, 1):
+            found = torch.where((x == atom).unsqueeze(1), params[..., place, None], found)
+        return found
+
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        """An atom, or a Gaussian draw."""
+        logs = params[..., :-2]
+        chosen = torch.multinomial(logs.reshape(-1, logs.shape[-1]).exp(), 1, generator=generator).view(logs.shape[:-1])
+        drawn = self._gaussian.sample(params[..., -2:], generator)
+        values = torch.cat((drawn.unsqueeze(-1), self._atoms(params).expand(*drawn.shape, -1)), -1)
+        return values.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+    def mean(self, params: Tensor) -> Tensor:
+        """Expectation."""
+        shares = params[..., :-2].exp()
+        return shares[..., 0] * params[..., -2] + (shares[..., 1:] * self._atoms(params)).sum(-1)
+
+    def variance(self, params: Tensor) -> Tensor:
+        """Variance within the Gaussian and between it and the atoms."""
+        shares, mean = params[..., :-2].exp(), self.mean(params)
+        own = params[..., -1].square() + (params[..., -2] - mean).square()
+        others = (self._atoms(params) - mean.unsqueeze(-1)).square()
+        return shares[..., 0] * own + (shares[..., 1:] * others).sum(-1)
+
+    def cdf(self, params: Tensor, x: Tensor) -> Tensor:
+        """The share of the Gaussian and of atoms up to x."""
+        found = params[..., :1].exp() * self._gaussian.cdf(params[..., -2:], x)
+        for place, atom in enumerate(self.atoms, 1):
+            found = found + params[..., place, None].exp() * (x >= atom).unsqueeze(1)
+        return found
+
+    def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """The Gaussian between the ends, and the atoms there."""
+        found = params[..., :1] + self._gaussian.log_interval(params[..., -2:], low, high)
+        for place, atom in enumerate(self.atoms, 1):
+            inside = ((low <= atom) & (atom <= high)).unsqueeze(1)
+            found = torch.where(inside, torch.logaddexp(found, params[..., place, None].expand_as(found)), found)
+        return found
+
+    def mode(self, params: Tensor) -> Tensor:
+        """The most probable atom, or the mean if the Gaussian is more probable than any."""
+        values = torch.cat((params[..., -2:-1], self._atoms(params).expand(*params.shape[:-1], -1)), -1)
+        return values.gather(-1, params[..., :-2].argmax(-1, keepdim=True)).squeeze(-1)
+
+    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The shares of the atoms in the columns, and mean and scale of the rest."""
+        hits = torch.stack([(x == atom).sum(-1) for atom in self.atoms], -1).to(x.dtype)  # (F, atoms)
+        rest = (~x.isnan()).sum(-1, keepdim=True) - hits.sum(-1, keepdim=True)
+        logits = (torch.cat((rest, hits), -1) + 1.0).log()
+        atoms = self._atoms(x)
+        others = x.masked_fill((x.unsqueeze(-1) == atoms).any(-1), torch.nan)
+        centre, gain = self._gaussian.raw_start(others)
+        logits = logits - logits.mean(-1, keepdim=True)
+        return torch.cat((logits, centre), -1), torch.cat((torch.ones_like(logits), gain), -1)
+
+    @property
+    def _gaussian(self) -> Gaussian:
+        return Gaussian(min_std=self.min_std)
+
+    def _atoms(self, like: Tensor) -> Tensor:
+        return torch.tensor(self.atoms, dtype=like.dtype, device=like.device)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known about the columns of a table: values, ranges and sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from picirc.data.frames import column_named, is_missing, read_frame
+from picirc.engine.regions import Region
+from picirc.errors import ArgumentError
+from picirc.tables.schema import EMPTY, Column, Numbers, Schema
+
+
+@dataclass(frozen=True)
+class Between:
+    """A range of a column of numbers, ends included; ``between`` makes one."""
+
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """A set of values of a column; ``one_of`` makes one."""
+
+    values: tuple[Any, ...]
+
+
+def between(low: Any = None, high: Any = None) -> Between:
+    """Evidence that a value lies in a range, ends included.
+
+    Args:
+        low: The lower end; None for none.
+        high: The upper end; None for none.
+
+    Example:
+        >>> between(50, None)
+        Between(low=50, high=None)
+    """
+    for name, end in (("low", low), ("high", high)):
+        if end is not None and (isinstance(end, bool | str) or not np.isscalar(end) or end != end):
+            raise ArgumentError(name, "a number, or None for no bound", repr(end)[:80])
+    if low is not None and high is not None and low > high:
+        raise ArgumentError("low", f"at most high ({high})", low)
+    return Between(low, high)
+
+
+def one_of(values: Iterable[Any]) -> OneOf:
+    """Evidence that a value is one of several.
+
+    Args:
+        values: The values.
+
+    Example:
+        >>> one_of(["red", "blue"])
+        OneOf(values=('red', 'blue'))
+    """
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ArgumentError("values", "a list of values", repr(values)[:80], f"write one_of([{values!r}])")
+    found = tuple(values.tolist() if isinstance(values, np.ndarray) else values)
+    if not found or any(is_missing(value) for value in found):
+        raise ArgumentError("values", "at least one value, and none missing", repr(found)[:80])
+    return OneOf(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Evidence as the circuit takes it.
+
+    Attributes:
+        rows: Encoded values, ``(rows, columns)``; NaN is unknown.
+        originals: The values of real columns as they came, which codes do not keep bit for bit.
+        regions: What is known of columns by range and set, by place.
+    """
+
+    rows: Numbers
+    originals: dict[str, Numbers]
+    regions: dict[int, Region]
+
+
+def read_evidence(schema: Schema, given: Any) -> Known:
+    """Read evidence: a mapping from some names to values, ranges and sets, a row, or a table with missing cells."""
+    regions: dict[int, Region] = {}
+    if given is None:
+        return Known(np.full((1, len(schema.columns)), np.nan), {}, {})
+    if getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict"):
+        given = given.to_dict()  # a row of a data frame
+    if isinstance(given, Mapping):
+        regions = _regions(schema, given)
+        given = {name: _cells(str(name), known) for name, known in given.items() if not _is_region(known)}
+        if not given:
+            return Known(np.full((1, len(schema.columns)), np.nan), {}, regions)
+    elif isinstance(given, np.ndarray | Tensor) and given.ndim == 1:
+        given = given.reshape(1, -1)
+    elif isinstance(given, list | tuple) and not any(isinstance(v, list | tuple | np.ndarray) for v in given):
+        given = [given]
+    frame = read_frame(given)
+    encoded = schema.encode(frame, absent=schema.names)
+    names = schema.match(frame, schema.names)
+    originals = {name: frame.cells(names[name]).values for name in names if schema[name].real}
+    return Known(encoded, originals, regions)
+
+
+def read_event(schema: Schema, event: Any) -> dict[int, Region]:
+    """Read what a probability is asked of: values, ranges and sets by name."""
+    if not isinstance(event, Mapping) or not event:
+        raise ArgumentError("event", "a mapping from names of columns to values, ranges or sets", repr(event)[:80])
+    found = {}
+    for name, known in event.items():
+        region = region_of(schema[str(name)], known if _is_region(known) else one_of(_cells(str(name), known)))
+        if region.points:
+            remedy = "ask for a range with pc.between, or use log_density"
+            raise ArgumentError(column_named(str(name)), "a range, as single values have a density", known, remedy)
+        found[schema.index(str(name))] = region
+    return found
+
+
+def region_of(column: Column, known: Between | OneOf) -> Region:
+    """A range or a set in the codes of a column."""
+    if column.kind == EMPTY:
+        raise ArgumentError(column_named(column.name), "a column with values", "one that was empty")
+    if isinstance(known, OneOf):
+        return column.region_of_values(list(known.values))
+    if column.coded and any(isinstance(label, str) for label in column.categories):
+        remedy = "write pc.one_of([...]) for a set"
+        raise ArgumentError(column_named(column.name), "a column of numbers for pc.between", "strings", remedy)
+    low = -math.inf if known.low is None else float(known.low)
+    high = math.inf if known.high is None else float(known.high)
+    return column.region_between(low, high)
+
+
+def _regions(schema: Schema, given: Mapping[Any, Any]) -> dict[int, Region]:
+    chosen = {str(name): known for name, known in given.items() if _is_region(known)}
+    unknown = [name for name in chosen if name not in schema.names]
+    if unknown:
+        raise ArgumentError("given", f"names of columns ({', '.join(schema.names[:8])})", unknown[0])
+    return {schema.index(name): region_of(schema[name], known) for name, known in chosen.items()}
+
+
+def _is_region(known: Any) -> bool:
+    return isinstance(known, Between | OneOf)
+
+
+def _cells(name: str, known: Any) -> Any:
+    """The cells of a column of evidence: a single value as a list."""
+    if isinstance(known, tuple | set | frozenset | range) or (isinstance(known, list) and len(known) != 1):
+        remedy = "write pc.between(low, high) for a range, pc.one_of([...]) for a set; several rows are a data frame"
+        raise ArgumentError(column_named(name), "a single value", repr(known)[:80], remedy)
+    return [known] if isinstance(known, str) or not hasattr(known, "__len__") else known

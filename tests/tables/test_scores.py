@@ -1,0 +1,141 @@
+"""Columns that are not normal: spikes, skew, integers. Densities are exact in the units of the table."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import picirc as pc
+from picirc.tables import Schema, TableModel
+
+
+def table() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=600)
+    return {
+        "zero": np.where(hidden < 0.2, 0.0, np.exp(hidden)),
+        "skewed": np.exp(1.5 * hidden),
+        "sentinel": np.where(rng.random(600) < 0.15, -999.0, 10 * hidden + 50),
+        "days": rng.negative_binomial(1, 0.02, 600),
+        "normal": hidden + rng.normal(size=600),
+    }
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Any]:
+    return table()
+
+
+@pytest.fixture(scope="module")
+def model(rows: dict[str, Any]) -> TableModel:
+    return pc.fit_table(rows, points=8, width=16, steps=60, settings={"members": 1})
+
+
+def test_the_kind_is_inferred_and_printed(model):
+    kinds = {column.name: column.kind for column in model.schema.columns}
+    assert kinds == {
+        "zero": "spiked",
+        "skewed": "scores",
+        "sentinel": "spiked",
+        "days": "scores",
+        "normal": "gaussian",
+    }
+    assert model.schema["zero"].spikes == (0.0,)
+    assert "often -999" in str(model.schema)
+
+
+def test_what_is_declared_counts(rows):
+    schema = Schema.infer(rows, {"zero": "gaussian", "normal": "scores"})
+    assert [schema[name].kind for name in ("zero", "normal")] == ["gaussian", "scores"]
+    with pytest.raises(pc.ArgumentError, match="values that occur often"):
+        Schema.infer(rows, {"normal": "spiked"})
+
+
+def test_values_come_back(model, rows):
+    found = model.schema.decoded(model.schema.encode(rows))
+    for name, values in rows.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-9, atol=1e-9)
+    assert (found["zero"] == rows["zero"])[rows["zero"] == 0].all()
+
+
+@pytest.mark.parametrize("name", ["zero", "skewed", "sentinel"])
+def test_a_slope_is_the_derivative_of_the_value(model, rows, name):
+    column = model.schema[name]
+    seen = rows[name][~np.isin(rows[name], column.spikes)]
+    middle = np.quantile(seen, [0.13, 0.41, 0.66, 0.87])
+    step = 1e-7 * np.ptp(seen)
+    code, above = (model.schema.encode({name: x}, absent=model.schema.names)[:, model.schema.index(name)]
+                   for x in (middle, middle + step))  # fmt: skip
+    np.testing.assert_allclose(column.log_slope(code), np.log(step / (above - code)), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["zero", "skewed", "sentinel"])
+def test_spikes_and_density_add_to_one(model, name):
+    column = model.schema[name]
+    low, high = column.low, column.high
+    knots = np.array([value for value, _ in column.knots])
+    reach = knots[-1] - knots[0]
+    outer = np.concatenate([[knots[0] - 40 * reach], knots, [knots[-1] + 40 * reach]])
+    grid = np.unique(np.concatenate([np.linspace(a, b, 400) for a, b in itertools.pairwise(outer)]))
+    middle = (grid[1:] + grid[:-1]) / 2
+    mass = (np.exp(model.log_density({name: middle})) * np.diff(grid)).sum()
+    spikes = np.exp(model.log_density({name: np.array(column.spikes)})).sum() if column.spikes else 0.0
+    assert mass + spikes == pytest.approx(1.0, rel=2e-3)
+    total = model.probability({name: pc.between(None, None)})
+    assert total == pytest.approx(1.0, rel=1e-9)
+    if column.spikes:
+        assert model.probability({name: column.spikes[0]}) == pytest.approx(spikes, rel=1e-9)
+    assert low < high
+
+
+def test_draws_stay_inside_the_range_and_have_the_spikes(model, rows):
+    drawn = model.sample(4000, seed=0)
+    for name in ("zero", "skewed", "sentinel", "days"):
+        assert drawn[name].min() >= min(rows[name])
+        assert drawn[name].max() <= max(rows[name])
+    assert drawn["days"].dtype == np.int64
+    for name, spike in (("zero", 0.0), ("sentinel", -999.0)):
+        p = model.probability({name: spike})
+        assert stats.binomtest(int((drawn[name] == spike).sum()), 4000, p).pvalue > 1e-3
+        assert p == pytest.approx((rows[name] == spike).mean(), abs=0.1)
+
+
+def test_means_are_in_the_units_of_the_table(model):
+    given = {"normal": 0.4}
+    drawn = model.sample(40_000, given=given, seed=0)
+    for name in ("zero", "skewed", "sentinel"):
+        mean = model.predict({"normal": [0.4]}, name)[0]
+        assert abs(mean - drawn[name].mean()) < 4 * drawn[name].std() / 200
+        (middle,) = model.quantiles({"normal": [0.4]}, name, [0.7])[0]
+        assert (drawn[name] <= middle).mean() == pytest.approx(0.7, abs=0.02) or middle in model.schema[name].spikes
+
+
+def test_ranges_of_such_columns_agree_with_draws(model):
+    drawn = model.sample(20_000, seed=0)
+    for name, low, high in (("zero", 0.0, 1.5), ("zero", 0.1, 2.0), ("skewed", 0.5, 2.0), ("days", 10, 30)):
+        hits = ((drawn[name] >= low) & (drawn[name] <= high)).mean()
+        assert model.probability({name: pc.between(low, high)}) == pytest.approx(hits, abs=0.015)
+    found = model.sample(500, given={"zero": pc.between(0.5, None), "skewed": pc.between(None, 3.0)}, seed=0)
+    assert found["zero"].min() >= 0.5 - 1e-9
+    assert found["skewed"].max() <= 3.0 + 1e-9
+
+
+def test_a_saved_model_answers_the_same(model, rows, tmp_path):
+    model.save(tmp_path / "m")
+    found = TableModel.load(tmp_path / "m")
+    assert found.schema == model.schema
+    np.testing.assert_array_equal(found.log_density(rows), model.log_density(rows))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"knots": [[1, 2]]}, {"knots": [[1, 2], [0, 3]]}, {"knots": "ab"}, {"spikes": [1.0]}]
+)
+def test_a_damaged_schema_is_refused(model, wrong):
+    description = model.schema.to_json()
+    description["columns"][1].update(wrong)
+    with pytest.raises(pc.ArgumentError):
+        Schema.from_json(description)
