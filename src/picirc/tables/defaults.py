@@ -28,8 +28,8 @@ LARGEST_STANDARDISED = 100.0
 # Columns of numbers with fewer values are Gaussian. In others, a value is a spike if it occurs in more than this share
 # of the rows and this many times as often as most; and they are transformed to normal scores if their 5 %, 50 % and
 # 95 % quantiles are this asymmetric, or a value is this many times the distance of the outer two from the median.
-FEWEST_SCORED = 100
-SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 5, 8
+FEWEST_SCORED = 200
+SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 20, 8
 LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST = 20, 8, 32, 1e-3
