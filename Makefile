@@ -16,7 +16,7 @@ test: check
 # The pages of the explorer and the report in a real browser. `make test` runs these too where Chromium is installed.
 test-browser: .venv/ready
 	command -v chromium || (apt-get update && apt-get install -y chromium)
-	$(BIN)/python -m pytest tests/explorer/test_browser.py tests/report/test_browser.py
+	$(BIN)/python -m pytest tests/explorer/test_explorer_browser.py tests/report/test_browser.py
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

@@ -90,7 +90,7 @@ def test_python_dash_m():
         (["fit", "--data", "digits", "--out", "o", "--em"], "--model hclt"),
         (["fit", "--data", "digits", "--out", "o", "--threads", "0"], "--threads"),
         (["fit", "--data", "digits", "--out", "o", "--patience", "-1"], "--patience"),
-        (["fit", "--data", "digits", "--out", "o", "--lr", "1e-5"], "low"),
+        (["fit", "--data", "digits", "--out", "o", "--lr", "1e-5", "--lr-min", "1e-4"], "low"),
         (["fit", "--data", "digits", "--out", "o", "--lr", "0"], "low"),
         (["fit", "--data", "digits", "--out", "o", "--restart", "0"], "period"),
         (["fit", "--data", "digits", "--out", "o", "--inputs", "bernoulli"], "17 values"),

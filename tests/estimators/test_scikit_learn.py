@@ -43,7 +43,7 @@ def test_pipelines_and_searches():
     )
     search.fit(X, y)
     assert set(search.best_params_) == {"points", "columns"}
-    assert search.best_estimator_.model_.schema.columns[0].kind in ("gaussian", "student")
+    assert search.best_estimator_.model_.schema.columns[0].kind in ("gaussian", "student", "scores", "spiked")
     density = GridSearchCV(pc.PICDensity(**SHORT, settings=SINGLE), {"steps": [1, 30]}, cv=2).fit(X)
     assert set(density.best_params_) == {"steps"}
     chain = make_pipeline(

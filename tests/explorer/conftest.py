@@ -47,6 +47,11 @@ def network() -> pc.BayesNet:
     return net
 
 
+@pytest.fixture
+def two_latents() -> pc.BayesNet:
+    return network()
+
+
 @pytest.fixture(scope="session")
 def mixed():
     table = mixed_table()

@@ -221,10 +221,8 @@ def test_bad_images_are_refused(images, pixels):
         make_page(images[0]).complete({"pixels": pixels})
 
 
-def test_quadrature_of_a_network_has_an_error_and_a_cost():
-    from conftest import network
-
-    page = make_page(network())
+def test_quadrature_of_a_network_has_an_error_and_a_cost(two_latents):
+    page = make_page(two_latents)
     described = page.describe()
     assert described["exact"]
     assert len(described["net"]["edges"]) == 4

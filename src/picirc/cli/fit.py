@@ -298,9 +298,9 @@ def _schedule(training: TrainingOptions, usual: float) -> Cosine | None:
     """The step sizes from ``usual`` down to a hundredth of it, or as asked; None for the default."""
     if training.lr is None and training.lr_min is None and training.restart is None:
         return None
-    high = training.lr or usual
+    high = usual if training.lr is None else training.lr
     warmup = 0 if training.restart or training.em else min(_steps(training) // 2, 50)
-    return Cosine(high, training.lr_min or high / 100, training.restart, warmup)
+    return Cosine(high, high / 100 if training.lr_min is None else training.lr_min, training.restart, warmup)
 
 
 def _finish(
