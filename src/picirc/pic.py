@@ -19,7 +19,7 @@ from picirc.errors import ArgumentError
 from picirc.functions.energy import ENERGIES
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
-from picirc.inputs.correlated import correlation, raw_correlation
+from picirc.inputs.correlated import correlation
 from picirc.inputs.finite import FiniteFamily
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
@@ -171,10 +171,6 @@ class PIC(Model):
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
             bank.standardise(*step.family.raw_start(columns.to(bank.head.dtype)), keep=not self.fresh)
-            if step.correlation is not None and self.fresh:
-                with torch.no_grad():
-                    own = x[:, torch.as_tensor(step.columns, device=x.device)]
-                    self.correlations[step.correlation].copy_(raw_correlation(own))
 
     def end_training(self) -> None:
         """Let the heads of the input nets absorb the units of their columns."""

@@ -49,7 +49,7 @@ def test_pipelines_and_searches():
     chain = make_pipeline(
         pc.PICImputer(**SHORT, settings=SINGLE),
         StandardScaler(),
-        pc.PICClassifier(points=8, width=16, steps=60, settings=SINGLE),
+        pc.PICClassifier(points=8, width=16, steps=200, settings=SINGLE),
     )
     assert cross_val_score(chain, X, y, cv=2).min() > 0.8
     assert cross_val_score(pc.PICDensity(**SHORT, settings=SINGLE), X, cv=2).shape == (2,)

@@ -35,24 +35,6 @@ def correlation(raw: Tensor, columns: int) -> Tensor:
         return torch.lerp(lower @ lower.T, unit, _RIDGE)
 
 
-def raw_correlation(x: Tensor) -> Tensor:
-    """The numbers that ``correlation`` makes the correlations of the data from, drawn a little towards zero.
-
-    Args:
-        x: ``(rows, m)``; NaN is missing. Each pair of columns is judged by the rows that have both.
-    """
-    z = (x.double() - x.double().nanmean(0)).nan_to_num(0.0)
-    seen = (~x.isnan()).double()
-    squares = (z.square().T @ seen).clamp(min=1e-12)  # of column i where column j is there too
-    found = (z.T @ z) / (squares * squares.T).sqrt()
-    values, vectors = torch.linalg.eigh(torch.lerp(found, torch.eye(len(found), dtype=found.dtype), 0.02))
-    whole = vectors @ torch.diag(values.clamp(min=1e-3)) @ vectors.T  # pairs together need not be positive definite
-    lower = torch.linalg.cholesky(whole / torch.outer(whole.diag().sqrt(), whole.diag().sqrt()))
-    rows, places = torch.tril_indices(len(found), len(found), -1)
-    raw: Tensor = (lower / lower.diag().unsqueeze(1))[rows, places]
-    return raw.to(x.dtype)
-
-
 @dataclass(frozen=True, eq=False)
 class Block:
     """Correlated columns.

@@ -24,6 +24,8 @@ from picirc.learning.schedule import Cosine
 from picirc.model import AnyRule, CircuitModel, Model
 from picirc.quadrature import RandomRule
 
+_CORRELATION_SPEED = 4.0
+
 AnyModel = TypeVar("AnyModel", bound=Model | Circuit)
 
 
@@ -155,7 +157,7 @@ class _Step:
     def __call__(self, number: int, size: float) -> float:
         """Take a step, and return the mean log-likelihood of its batch."""
         for group in self.solver.param_groups:
-            group["lr"] = size
+            group["lr"] = size * group["speed"]
         self.solver.zero_grad(set_to_none=True)
         batch = self.batches.batch(number)
         total = 0.0
@@ -194,10 +196,15 @@ def _optimizer(name: str, model: nn.Module, betas: tuple[float, float], weight_d
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ArgumentError("betas", "two numbers from 0 to below 1", betas)
     # Biases and correlations say how columns are distributed, not how they depend on a latent: they do not decay.
-    free = {id(p) for n, p in model.named_parameters() if n.endswith("bias") or n.startswith("correlations")}
-    groups = [
-        {"params": [p for p in model.parameters() if id(p) not in free], "weight_decay": weight_decay},
-        {"params": [p for p in model.parameters() if id(p) in free], "weight_decay": 0.0},
+    # Correlations begin at zero and are seldom small, so they take longer steps.
+    named = dict(model.named_parameters())
+    correlations = [p for n, p in named.items() if n.startswith("correlations")]
+    biases = [p for n, p in named.items() if n.endswith("bias")]
+    others = [p for n, p in named.items() if not n.startswith("correlations") and not n.endswith("bias")]
+    groups: list[dict[str, Any]] = [
+        {"params": others, "weight_decay": weight_decay, "speed": 1.0},
+        {"params": biases, "weight_decay": 0.0, "speed": 1.0},
+        {"params": correlations, "weight_decay": 0.0, "speed": _CORRELATION_SPEED},
     ]
     # Fused, an update is one pass over memory instead of ten; with many parameters that is a quarter of a step.
     return kinds[name]([g for g in groups if g["params"]], lr=1e-2, betas=betas, fused=True)
