@@ -3,34 +3,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import final
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from picirc.compile.integrate import quadrature_of
-from picirc.engine.compiled import Parameters
+from picirc.compile.integrate import mixture_of
 from picirc.errors import ArgumentError
 from picirc.model import AnyRule, Model
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule, VectorRule
+from picirc.quadrature import Rule, VectorRule
 from picirc.structure.trees import LatentTree
 
-_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "dims", "correlated")
+_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "dims", "correlated", "shared")
 
 
 @final
 class Ensemble(Model):
     """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one model.
 
-    Every latent has the states of all members, those of one after those of the other. The root chooses a member, and
-    below it the states of different members never meet, because all other weights are block-diagonal. So every query
-    of a circuit is a query of the average, and just as exact. A circuit of M members is M times as large as one in its
-    inputs and M² times in its weights. A latent means something else in every member: its posterior over all states is
-    right, its mean over the members says nothing.
+    The members are the states of one more latent, ``g``, which all functions depend on. So every query of a circuit is
+    a query of the average, and just as exact. It costs as much as the queries of all members together. A latent means
+    something else in every member: its posterior mean over all of them says nothing.
 
     Args:
         members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
@@ -52,6 +48,8 @@ class Ensemble(Model):
         first = members[0]
         if not isinstance(first.structure, LatentTree):
             raise ArgumentError("members", "PICs on a latent tree", f"one on a {type(first.structure).__name__}")
+        if first.shared is not None:
+            raise ArgumentError("members", "PICs without a shared latent", f"shared={first.shared}")
         for name in _ALIKE:
             if any(getattr(member, name) != getattr(first, name) for member in members):
                 raise ArgumentError("members", f"PICs of the same {name}", "different ones")
@@ -66,9 +64,10 @@ class Ensemble(Model):
         """The members."""
         return [self.member(number) for number in range(len(self.members))]
 
-    def states_of(self, points: int) -> int:
-        """The states of all members, side by side."""
-        return len(self.members) * points
+    @property
+    def copies(self) -> int:
+        """The number of members."""
+        return len(self.members)
 
     def member(self, number: int) -> PIC:
         """One of the members."""
@@ -78,41 +77,19 @@ class Ensemble(Model):
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""
-        rule = self.member(0).training_rule(rule)
-        if isinstance(rule, RandomRule):
-            rule = rule.rule
-        parts: list[QPC] = [member(rule) for member in self.members]
-        count = len(parts)
-        states = count * len(rule)
-        every = list(zip(*(part.parameters.weights for part in parts), strict=True))
-        parameters = Parameters(
-            tuple(_joined_weights(weights) for weights in every),
-            (),
-            tuple(torch.cat(inputs, 1) for inputs in zip(*(part.parameters.inputs for part in parts), strict=True)),
-            tuple(torch.stack(c) for c in zip(*(part.parameters.correlations for part in parts), strict=True)),
-        )
-        grid = rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule
-        like = parameters.like
-        points, weights = (
-            torch.cat([torch.tensor(values, dtype=like.dtype, device=like.device)] * count)
-            for values in (grid.points, grid.weights / count)
-        )
-        return quadrature_of(self.plan, states, parameters, points, weights, partial(_refined, self, rule))
+        first = self.member(0)
+        rule = first.fixed_rule(first.training_rule(rule))
+        parts = [member(rule).parameters for member in self.members]
+        weights = parts[0].like.new_full((len(parts),), 1 / len(parts))
+        refine = partial(_refined, self, rule)
+        return mixture_of(first.shared_plan, parts, first.grid(rule), (None, weights), refine)
+
+    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
+        """The members."""
+        return [(1 / len(self.members), partial(member, rule)) for member in self.members]
 
 
 def _refined(model: Ensemble, rule: Rule | VectorRule) -> QPC:
     """The same circuit on a finer grid."""
     found: QPC = model(rule.refine())
     return found
-
-
-def _joined_weights(weights: Sequence[Tensor]) -> Tensor:
-    """Sum weights ``(rows, 1, o, z)`` of all members: side by side at the root, where o is 1, else block-diagonal."""
-    rows, _, o, z = weights[0].shape
-    count = len(weights)
-    if o == 1:
-        return torch.cat(list(weights), 3) / count
-    joined = weights[0].new_zeros(rows, 1, count, o, count, z)
-    for number, own in enumerate(weights):
-        joined[:, :, number, :, number] = own
-    return joined.view(rows, 1, count * o, count * z)

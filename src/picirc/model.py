@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, final
 
 import torch
@@ -63,6 +64,18 @@ class Model(nn.Module):
     def parts(self) -> Sequence[Model]:
         """The members of an ensemble; of any other model itself alone."""
         return (self,)
+
+    @property
+    def copies(self) -> int:
+        """The number of circuits of this structure that the model's circuit mixes."""
+        return 1
+
+    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
+        """The circuits that the model's circuit mixes, with their weights, each made when it is called for.
+
+        Training visits one after the other, so that it takes the memory of one only.
+        """
+        return [(1.0, partial(self, rule))]
 
     def states_of(self, points: int) -> int:
         """The number of states of each latent with so many points."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from picirc.checks import check_boolean, check_choice, check_integer, check_positive
-from picirc.compile.integrate import quadrature_of
-from picirc.compile.plan import plan_structure
+from picirc.compile.integrate import mixture_of, quadrature_of
+from picirc.compile.plan import Plan, plan_structure
 from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
 from picirc.functions.energy import ENERGIES
@@ -23,10 +23,12 @@ from picirc.inputs.correlated import correlation
 from picirc.inputs.finite import FiniteFamily
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule, VectorRule, shifted, sobol
+from picirc.quadrature import Grid, RandomRule, Rule, VectorRule, shifted, sobol
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
+
+_MOST_TURNS = 16  # features of a shared latent that heads are linear in
 
 
 @final
@@ -51,6 +53,10 @@ class PIC(Model):
         product: For region graphs ``"cp"`` or ``"tucker"``.
         dims: The number of dimensions of every latent. With more than 1 the rules are those for vectors, such as
             ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture.
+        shared: The number of points of one more latent, ``g``, which all functions of a tree depend on besides their
+            parents; None for no such latent. A PIC is then a mixture of trees that share their nets: a query costs
+            as many times more, training takes no more memory.
+        shared_dims: The number of dimensions of ``g``, a normal vector; its points are those of ``pc.sobol``.
         fourier: Whether the nets begin with Fourier features; by default for latents of one dimension only.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
@@ -70,9 +76,16 @@ class PIC(Model):
     """
 
     STORED: ClassVar[tuple[str, ...]] = (
-        *("width", "sharing", "input_sharing", "energy", "product", "dims", "fourier", "learnable", "correlated"),
+        *("width", "sharing", "input_sharing", "energy", "product", "dims", "shared", "shared_dims"),
+        *("fourier", "learnable", "correlated"),
     )
-    FORMER: ClassVar[dict[str, Any]] = {"correlated": False, "energy": "softplus", "dims": 1}
+    FORMER: ClassVar[dict[str, Any]] = {
+        "correlated": False,
+        "energy": "softplus",
+        "dims": 1,
+        "shared": None,
+        "shared_dims": 2,
+    }
 
     def __init__(
         self,
@@ -84,6 +97,8 @@ class PIC(Model):
         energy: str = "unbounded",
         product: str = "cp",
         dims: int = 1,
+        shared: int | None = None,
+        shared_dims: int = 2,
         fourier: bool | None = None,
         sigma: float = 2.0,
         learnable: bool = False,
@@ -115,7 +130,14 @@ class PIC(Model):
         self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
         self.learnable = check_boolean("learnable", learnable)
         self.plan = plan_structure(structure, self.families, product, correlated)
-        options = (self.fourier, sigma, learnable, generator)
+        self.shared = None if shared is None else check_integer("shared", shared, 2)
+        self.shared_dims = check_integer("shared_dims", shared_dims)
+        if shared is not None and not isinstance(structure, LatentTree):
+            raise ArgumentError("shared", "None for a region graph", shared, "use a latent tree")
+        if shared is not None and nets is not None:
+            raise ArgumentError("shared", "None with functions of one's own", shared)
+        turns = None if self.shared is None else (self.shared_dims, min(_MOST_TURNS, 2 * ((self.shared + 1) // 2)))
+        options = (self.fourier, sigma, learnable, generator, turns)
 
         def functions(rows: int, latents: int) -> nn.Module:
             if nets is not None:
@@ -136,22 +158,61 @@ class PIC(Model):
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate with a rule; of a random rule the one that is not moved is taken."""
+        rule = self.fixed_rule(rule)
+        if self.shared is None:
+            return self._at(rule, None)
+        points, weights = self._shared_grid
+        parts = [self._at(rule, g).parameters for g in points]
+        return mixture_of(self.shared_plan, parts, self.grid(rule), (points, weights), partial(_refined, self, rule))
+
+    @cached_property
+    def shared_plan(self) -> Plan:
+        """The plan of the circuit with a latent that all functions share."""
+        return plan_structure(self.structure, self.families, self.product, self.correlated, shared=True)
+
+    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
+        """One tree for each point of the shared latent."""
+        if self.shared is None:
+            return super().slices(rule)
+        fixed = self.fixed_rule(rule)
+        points, weights = self._shared_grid
+        return [(float(w), partial(self._at, fixed, g)) for w, g in zip(weights, points, strict=True)]
+
+    @property
+    def _shared_grid(self) -> tuple[Tensor, Tensor]:
+        assert self.shared is not None
+        return self._tensors(sobol(self.shared, self.shared_dims))
+
+    def fixed_rule(self, rule: AnyRule | None) -> Rule | VectorRule:
+        """The rule itself, or of a random one the one that is not moved."""
         rule = self._check_rule(rule)
-        if isinstance(rule, RandomRule):
-            rule = rule.rule
-        grid = rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule
+        return rule.rule if isinstance(rule, RandomRule) else rule
+
+    def grid(self, rule: Rule | VectorRule) -> tuple[Tensor, Tensor]:
+        """The points of every latent, ``(N,)`` or ``(N, dims)``, and their weights."""
+        return self._tensors(rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule)
+
+    def _tensors(self, grid: Grid | VectorRule) -> tuple[Tensor, Tensor]:
         like = next(self.parameters())
-        points, weights = (
-            torch.tensor(values, dtype=like.dtype, device=like.device) for values in (grid.points, grid.weights)
-        )
+        points, weights = (torch.tensor(v, dtype=like.dtype, device=like.device) for v in (grid.points, grid.weights))
+        return points, weights
+
+    def _at(self, rule: Rule | VectorRule, g: Tensor | None) -> QPC:
+        """The circuit at a value of the shared latent, if there is one."""
+        points, weights = self.grid(rule)
         rows = points.view(len(points), -1)  # (N, dims)
         parameters = Parameters(
-            tuple(self._sum_weights(i, rows, weights.log()) for i in range(len(self.integrals))),
+            tuple(self._sum_weights(i, rows, weights.log(), g) for i in range(len(self.integrals))),
             tuple(w.softmax(1) for w in self.mixtures),
-            tuple(self._input_parameters(i, rows) for i in range(len(self.inputs))),
+            tuple(self._input_parameters(i, rows, g) for i in range(len(self.inputs))),
             tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
         return quadrature_of(self.plan, len(rule), parameters, points, weights, partial(_refined, self, rule))
+
+    @property
+    def copies(self) -> int:
+        """The number of trees: one for each point of the shared latent."""
+        return self.shared or 1
 
     def training_rule(self, rule: object = None) -> AnyRule:
         """Points that are moved at random in every step, so that the nets learn the integral and not one grid."""
@@ -161,7 +222,7 @@ class PIC(Model):
 
     def weight_decay(self, rows: int) -> float:
         """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
-        return min(5.0, 3000 / rows)
+        return min(5.0, 8000 / rows)
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Let the input nets begin with the distributions of whole columns, in units that suit each column."""
@@ -193,7 +254,7 @@ class PIC(Model):
             raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
         return rule
 
-    def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor) -> Tensor:
+    def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor, g: Tensor | None) -> Tensor:
         """The sum weights of a block ``(rows, 1, o, z)`` from points ``(N, dims)``."""
         plan = self.plan.blocks[block]
         new, integrated = len(plan.new), len(plan.integrated)
@@ -205,15 +266,15 @@ class PIC(Model):
             total = (total.unsqueeze(1) + log_weights).flatten()
         functions, energy = self.integrals[block], ENERGIES[self.energy]
         if isinstance(functions, Bank):
-            found = functions.sum_weights(z, total, energy)
+            found = functions.sum_weights(z, total, energy, g)
         else:
             found = energy.normalise(functions(z).view(-1, 1, len(z) // len(total), len(total)), total)
         return found.expand(len(plan.integrals), -1, -1, -1)
 
-    def _input_parameters(self, number: int, points: Tensor) -> Tensor:
+    def _input_parameters(self, number: int, points: Tensor, g: Tensor | None) -> Tensor:
         """The parameters of an input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
         family = self.plan.inputs[number].family
-        found: Tensor = self.inputs[number](points, lambda raw: family.constrain(raw.mT))
+        found: Tensor = self.inputs[number](points, lambda raw: family.constrain(raw.mT), g)
         return found
 
     def extra_repr(self) -> str:

@@ -258,7 +258,7 @@ def test_inspect_shows_the_columns(run, model):
     assert printed.splitlines()[0] == f"{ROWS} rows, {len(COLUMNS)} columns"
     assert "picirc fit" in printed
     assert "Ensemble of 4 PICs" in printed
-    assert "with 32 states" in printed  # of four models, with twice the points of the training
+    assert "with 8 states for each latent in each of 4 circuits" in printed
 
 
 def test_models_of_data_and_of_tables_are_told_apart(run, model, table, tmp_path):

@@ -556,7 +556,9 @@ def _memory_lines(model: Model, states: int, batch: int) -> Iterator[tuple[str, 
     if getattr(model.parts[0], "input_sharing", None) == "full":
         inputs = sum(states * group.family.size for group in plan.inputs)
     values = compiled_of(plan, states).elements * batch
-    yield "", f"with {states} states for each latent and {batch} rows in a batch:"
+    weights, inputs, values = (model.copies * count for count in (weights, inputs, values))
+    several = f" in each of {model.copies} circuits" if model.copies > 1 else ""
+    yield "", f"with {states} states for each latent{several} and {batch} rows in a batch:"
     yield "  weights", f"{weights:,} numbers, {_bytes(weights * size)}"
     yield "  inputs", f"{inputs:,} numbers, {_bytes(inputs * size)}"
     yield "  values", f"{values:,} numbers, {_bytes(values * size)}"

@@ -32,6 +32,7 @@ from picirc.inputs import Family, FunctionFamily, Gaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.latents import LatentGrid
 from picirc.quadrature import Grid, Rule
+from picirc.symbolic.build import SHARED
 from picirc.symbolic.circuit import Cost, SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
@@ -423,6 +424,7 @@ def quadrature_of(
     points: Tensor | None = None,
     weights: Tensor | None = None,
     refine: Callable[[], QPC] | None = None,
+    shared: tuple[Tensor | None, Tensor] | None = None,
 ) -> QPC:
     """The circuit of a structure with the given numbers.
 
@@ -433,26 +435,54 @@ def quadrature_of(
         points: The grid of all latents ``(states,)``; None when states have no values.
         weights: Its quadrature weights.
         refine: Makes the same circuit on a finer grid.
+        shared: Points ``(M, dims)``, or None when its states have no values, and weights ``(M,)`` of the latent that
+            all functions depend on, if there is one.
     """
     assert plan.source is not None, "structures have families"
     _, families, *_ = plan.source
-    latents = _SameGrids(plan.latents, points, weights)
+    latents = _SameGrids(plan.latents, points, weights, shared)
     circuit = plan.circuit
-    return QPC(compiled_of(plan, states), parameters, circuit.variables, families, latents, circuit.properties, refine)
+    compiled = compiled_of(plan, states, len(shared[1]) if shared else 1)
+    return QPC(compiled, parameters, circuit.variables, families, latents, circuit.properties, refine)
 
 
-_compiled: WeakKeyDictionary[Plan, dict[int, CompiledCircuit]] = WeakKeyDictionary()
+def mixture_of(
+    plan: Plan,
+    parts: Sequence[Parameters],
+    grid: tuple[Tensor, Tensor],
+    shared: tuple[Tensor | None, Tensor],
+    refine: Callable[[], QPC],
+) -> QPC:
+    """Several circuits of one tree as one: they are the states of a latent that all functions depend on.
+
+    Args:
+        plan: The plan of the tree with such a latent.
+        parts: The numbers of each of the M circuits.
+        grid: Points and weights of all other latents.
+        shared: Points ``(M, dims)``, or None when its states have no values, and weights ``(M,)`` of the shared latent.
+        refine: Makes the same circuit on a finer grid.
+    """
+    numbers = Parameters(
+        (*(torch.cat(w, 1) for w in zip(*(p.weights for p in parts), strict=True)), shared[1].view(1, 1, 1, -1)),
+        (),
+        tuple(torch.cat(i, 1) for i in zip(*(p.inputs for p in parts), strict=True)),
+        tuple(torch.stack(c) for c in zip(*(p.correlations for p in parts), strict=True)),
+    )
+    return quadrature_of(plan, len(grid[1]), numbers, *grid, refine, shared)
+
+
+_compiled: WeakKeyDictionary[Plan, dict[tuple[int, int], CompiledCircuit]] = WeakKeyDictionary()
 _KEPT_SIZES = 8  # numbers of states for which the compiled circuit of a plan is kept
 
 
-def compiled_of(plan: Plan, states: int) -> CompiledCircuit:
-    """The compiled circuit of a structure whose latents have so many states."""
-    kept = _compiled.setdefault(plan, {})
-    if states not in kept:
-        kept[states] = CompiledCircuit(plan.schedule, {STATES: states})
+def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
+    """The compiled circuit of a structure whose latents have so many states, and the shared one, if any, so many."""
+    kept, sizes = _compiled.setdefault(plan, {}), (states, shared)
+    if sizes not in kept:
+        kept[sizes] = CompiledCircuit(plan.schedule, {STATES: states, SHARED: shared})
         while len(kept) > _KEPT_SIZES:
             del kept[next(iter(kept))]
-    return kept[states]
+    return kept[sizes]
 
 
 @dataclass(frozen=True)
@@ -463,18 +493,21 @@ class _SameGrids:
         places: Where the latents are.
         points: ``(states,)``, or ``(states, dims)`` for vectors; None when states have no values.
         weights: The quadrature weights, likewise.
+        shared: Points and weights of the latent that all functions depend on, if there is one.
     """
 
     places: Sequence[Latent]
     points: Tensor | None
     weights: Tensor | None
+    shared: tuple[Tensor | None, Tensor] | None
 
     def __iter__(self) -> Iterator[LatentGrid]:
-        vectors = self.points if self.points is not None and self.points.ndim == 2 else None
-        numbers = self.points if vectors is None else None
         for place in self.places:
+            own, weight = self.shared if self.shared and place.name == SHARED else (self.points, self.weights)
+            vectors = own if own is not None and own.ndim == 2 else None
             shape = [-1 if i == place.axis else 1 for i in range(len(place.order))]
-            points, weights = (None if t is None else t.view(shape) for t in (numbers, self.weights))
+            numbers = own if vectors is None else None
+            points, weights = (None if t is None else t.view(shape) for t in (numbers, weight))
             yield LatentGrid(place.name, place.pool, place.row, place.axis, points, weights, vectors)
 
 

@@ -37,7 +37,7 @@ from picirc.engine.schedule import (
 )
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
-from picirc.symbolic.build import from_structure
+from picirc.symbolic.build import SHARED, from_structure
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
@@ -136,7 +136,11 @@ class Plan:
 
 
 def plan_structure(
-    structure: LatentTree | RegionGraph, families: Sequence[Family], product: str = "cp", correlated: bool = False
+    structure: LatentTree | RegionGraph,
+    families: Sequence[Family],
+    product: str = "cp",
+    correlated: bool = False,
+    shared: bool = False,
 ) -> Plan:
     """The plan of a latent tree or region graph whose functions are still open.
 
@@ -145,12 +149,15 @@ def plan_structure(
         families: The family of each variable.
         product: ``"cp"`` or ``"tucker"``, for region graphs.
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
+        shared: Whether all functions of a tree depend on one more latent, whose axis is of a kind of its own.
     """
-    circuit = from_structure(structure, product)
+    circuit = from_structure(structure, product, shared)
     family = dict(zip(circuit.variables, families, strict=True))
     kinds: dict[str, Hashable] = dict.fromkeys(circuit.latents, STATES)
+    if shared:
+        kinds[SHARED] = SHARED
     plan = make_plan(circuit, kinds, lambda unit: family[unit.variable], correlated=correlated)
-    return replace(plan, source=(structure, tuple(families), product, correlated))
+    return replace(plan, source=(structure, tuple(families), product, correlated, shared))
 
 
 def make_plan(
@@ -414,7 +421,8 @@ class Cells:
     """All cells and messages of a circuit, the lower ones first; ``root`` is a cell without axes."""
 
     def __init__(self, circuit: SymbolicCircuit, kinds: Mapping[str, Hashable], closure: Closure) -> None:
-        self._rank = {z: i for i, z in enumerate(circuit.latents)}
+        # Outermost first: the axes of a latent's ancestors then come before its own, as they do in cells.
+        self._rank = {z: i for i, z in enumerate(reversed(circuit.latents))}
         self._kinds = kinds
         self._closure = closure
         self._terms: dict[Unit, tuple[Term | Sum, ...]] = {}

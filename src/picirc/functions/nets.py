@@ -18,6 +18,8 @@ Finish = Callable[[Tensor], Tensor]
 
 SHARING = ("none", "composite", "full")
 
+_SHARED_SIGMA = 0.5  # of the frequencies of a shared latent's features
+
 # Elements of the largest temporary of a piece, chosen to stay in the processor's cache.
 _PIECE_ELEMENTS = 2**19
 
@@ -90,6 +92,8 @@ class Bank(nn.Module):
         sigma: The standard deviation of their frequencies.
         learnable: Whether the frequencies are trained.
         generator: The source of randomness.
+        shared: The dimensions of a latent that all functions depend on besides, and the number of its features; the
+            heads are linear in these. None for functions of the other latents only.
     """
 
     center: Tensor | None
@@ -106,6 +110,7 @@ class Bank(nn.Module):
         sigma: float = 1.0,
         learnable: bool = False,
         generator: torch.Generator | None = None,
+        shared: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         if sharing not in SHARING:
@@ -121,6 +126,10 @@ class Bank(nn.Module):
 
         self.hidden, self.hidden_bias = uniform(own, width, width), uniform(own, width)
         self.head, self.head_bias = uniform(heads, outputs, width), uniform(heads, outputs)
+        if shared is not None:
+            dims, turns = shared
+            self.shared = Features(dims, turns, True, _SHARED_SIGMA, False, generator)
+            self.turns, self.turns_bias = uniform(heads, turns, outputs, width), uniform(heads, turns, outputs)
         # While training, values are ``center + gain · (what the head says)``; they are never stored.
         self.register_buffer("center", None, persistent=False)
         self.register_buffer("gain", None, persistent=False)
@@ -139,30 +148,46 @@ class Bank(nn.Module):
             with torch.no_grad():
                 self.head_bias.copy_((self.head_bias - center) / gain)
                 self.head.copy_(self.head / gain.unsqueeze(-1))
+                if hasattr(self, "turns"):
+                    self.turns.div_(gain[:, None, :, None])
+                    self.turns_bias.div_(gain.unsqueeze(1))
         self.center, self.gain = center, gain
 
     def absorb(self) -> None:
         """End what ``standardise`` began; the functions stay the same."""
-        if self.center is not None:
+        if self.center is not None and self.gain is not None:
             with torch.no_grad():
-                head, bias = self._heads()
+                if hasattr(self, "turns"):
+                    self.turns.mul_(self.gain[:, None, :, None])
+                    self.turns_bias.mul_(self.gain.unsqueeze(1))
+                head, bias = self._in_units(self.head, self.head_bias)
                 self.head.copy_(head)
                 self.head_bias.copy_(bias)
             self.center = self.gain = None
 
-    def _heads(self) -> tuple[Tensor, Tensor]:
-        """The heads and their biases, in the units of the outputs."""
-        if self.center is None or self.gain is None:
-            return self.head, self.head_bias
-        bias = torch.addcmul(self.center, self.head_bias, self.gain)
-        return (self.head if bool((self.gain == 1).all()) else self.head * self.gain.unsqueeze(-1)), bias
+    def _heads(self, g: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The heads and their biases at a value of the shared latent, in the units of the outputs."""
+        head: Tensor = self.head
+        bias: Tensor = self.head_bias
+        if g is not None:
+            turn = self.shared(g.view(1, -1))[0]
+            head = head + torch.einsum("k,hkow->how", turn, self.turns)
+            bias = bias + torch.einsum("k,hko->ho", turn, self.turns_bias)
+        return self._in_units(head, bias)
 
-    def forward(self, z: Tensor, finish: Finish) -> Tensor:
+    def _in_units(self, head: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        if self.center is None or self.gain is None:
+            return head, bias
+        bias = torch.addcmul(self.center, bias, self.gain)
+        return (head if bool((self.gain == 1).all()) else head * self.gain.unsqueeze(-1)), bias
+
+    def forward(self, z: Tensor, finish: Finish, g: Tensor | None = None) -> Tensor:
         """Evaluate all functions on a grid, and ``finish`` them piece by piece.
 
         Args:
             z: ``(points, arguments)``.
             finish: Makes the result of some rows from their values ``(rows, outputs, points)``.
+            g: The value ``(dims,)`` of the shared latent, if there is one.
 
         Returns:
             What ``finish`` makes, for all rows, or for the one that stands for all of them.
@@ -173,7 +198,7 @@ class Bank(nn.Module):
             return finish(values.to(dtype))  # the nets may run in low precision, what is made of them does not
 
         features = self.features(z).T  # (width, points)
-        head, bias = self._heads()
+        head, bias = self._heads(g)
         if self.sharing == "none":
             rows = (self.hidden, self.hidden_bias, head, bias)
             size = _piece(self.hidden.shape[1] * features.shape[1])
@@ -182,24 +207,25 @@ class Bank(nn.Module):
         size = _piece(self.outputs * hidden.shape[1])
         return chunked(lambda *t: exact(_head(*t)), (head, bias), (hidden,), size)
 
-    def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy) -> Tensor:
+    def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy, g: Tensor | None = None) -> Tensor:
         """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
 
         Args:
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
             log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
             energy: What makes densities of the functions.
+            g: The value ``(dims,)`` of the shared latent, if there is one.
         """
         if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
             shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
-            found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights))
+            found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights), g)
             return found
+        head, bias = (values.squeeze(1) for values in self._heads(g))
         if self.sharing == "none":
-            nets = (self.hidden, self.hidden_bias, self.head.squeeze(1), self.head_bias.squeeze(1))
+            nets = (self.hidden, self.hidden_bias, head, bias)
             features = self.features(z).T.contiguous()
             return separate_weights(*nets, features, log_weights, energy, _piece(features.numel())).unsqueeze(1)
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
-        head, bias = self.head.squeeze(1), self.head_bias.squeeze(1)
         with full_precision(z.device):  # probabilities are normalised in full precision
             return composite_weights(head, bias, hidden.to(head.dtype), log_weights, energy, _PIECE_ELEMENTS).unsqueeze(
                 1

@@ -45,8 +45,8 @@ Key = tuple[Any, ...]
 Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to
 
 _ROWS = {
-    "none": ("hidden", "hidden_bias", "head", "head_bias"),
-    "composite": ("head", "head_bias"),
+    "none": ("hidden", "hidden_bias", "head", "head_bias", "turns", "turns_bias"),
+    "composite": ("head", "head_bias", "turns", "turns_bias"),
     "full": (),
 }  # the tensors of a bank that have a row for each function
 

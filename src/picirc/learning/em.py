@@ -132,7 +132,7 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
     points = qpc._points(batch)
     counts = _Counts(qpc)
     total = counts.add(points)
-    check_finite(float(total), qpc, number)
+    check_finite(float(total), lambda: qpc, number)
     old = qpc.parameters
     for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
         _move(table, weights, used, rate, smoothing, -1)

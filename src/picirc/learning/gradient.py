@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from picirc.checks import check_integer
 from picirc.circuit import Circuit
@@ -22,6 +24,7 @@ from picirc.learning.loop import Loop, Settings, begin_training, check_finite, i
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.model import AnyRule, CircuitModel, Model
+from picirc.qpc.distribution import QPC
 from picirc.quadrature import RandomRule
 
 _CORRELATION_SPEED = 4.0
@@ -69,8 +72,8 @@ def fit(
             cosine, once over all steps, after a warm-up of 5 % of them.
         optimizer: ``"adam"`` or ``"adamw"``.
         betas: How much of the averages of gradients and of their squares the optimizer keeps at each step.
-        weight_decay: Of the optimizer; by default the model's own, which for a PIC is 3,000 divided by the rows of the
-            data: it pulls towards independent columns, and small data need that.
+        weight_decay: Of the optimizer; by default the model's own, which for a PIC is 8,000 divided by the rows of the
+            data, and at most 5: it pulls towards independent columns, and small data need that.
         clip: The largest norm of a gradient; None for no limit.
         accumulate: Parts that each batch is processed in, one after the other, to save memory.
         autocast: The type of the matrix products of the nets, such as ``torch.bfloat16``; None for full precision.
@@ -161,19 +164,39 @@ class _Step:
         self.solver.zero_grad(set_to_none=True)
         batch = self.batches.batch(number)
         total = 0.0
+        rule = _drawn(self.rule, self.seed, number)
+        slices = self.model.slices(rule)
         for part in self.processes.part(batch).chunk(self.accumulate):
-            with torch.autocast(part.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-                qpc = self.model(_drawn(self.rule, self.seed, number))
-            value = qpc.log_prob(part).sum() / len(batch)
-            (-value).backward()
-            total += float(value.detach())
+            total += self._backward(slices, part, len(batch))
         self.processes.sum_gradients(self.model)
         total = self.processes.sum(total)
-        check_finite(total, qpc, number)  # after the sum, so that all processes raise or none
+        check_finite(total, partial(self.model, rule), number)  # after the sum, so that all processes raise or none
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.solver.step()
         return total
+
+    def _backward(self, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int) -> float:
+        """Add the gradient of some rows, and return the sum of their log-likelihoods divided by ``count``.
+
+        The gradient of ``log Σ wₛ pₛ(x)`` is the sum of those of ``log pₛ(x)``, weighted with the posterior of s. That
+        takes another pass up, but only one slice at a time needs memory.
+        """
+        if len(slices) == 1:
+            value = self._log_prob(slices[0][1], part).sum() / count
+            (-value).backward()
+            return float(value.detach())
+        with torch.no_grad():
+            logs = torch.stack([self._log_prob(make, part) + math.log(weight) for weight, make in slices])
+        values = logs.logsumexp(0)
+        for (_, make), posterior in zip(slices, (logs - values).exp() / count, strict=True):
+            (-(posterior * self._log_prob(make, part)).sum()).backward()
+        return float(values.sum()) / count
+
+    def _log_prob(self, make: Callable[[], QPC], part: Tensor) -> Tensor:
+        with torch.autocast(part.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            qpc = make()
+        return qpc.log_prob(part)
 
 
 def _drawn(rule: AnyRule | None, seed: int, step: int) -> AnyRule | None:

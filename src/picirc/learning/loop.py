@@ -266,15 +266,12 @@ def mean_log_prob(qpc: QPC, data: Any) -> float:
     return total / len(rows)
 
 
-def check_finite(value: float, qpc: QPC, step: int) -> None:
+def check_finite(value: float, make: Callable[[], QPC], step: int) -> None:
     """Raise ``NotFiniteError`` when a likelihood is not finite, and say where that arose."""
     if math.isfinite(value):
         return
-    parts = {
-        "sum weights": qpc.parameters.weights,
-        "inputs": qpc.parameters.inputs,
-        "mixtures": qpc.parameters.mixtures,
-    }
+    numbers = make().parameters
+    parts = {"sum weights": numbers.weights, "inputs": numbers.inputs, "mixtures": numbers.mixtures}
     broken = [name for name, tensors in parts.items() if any(not bool(t.isfinite().all()) for t in tensors)]
     where = (
         f"not finite: {', '.join(broken)}" if broken else "the parameters are finite, but a row has probability zero"

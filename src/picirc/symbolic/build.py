@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from picirc.errors import ArgumentError
@@ -51,7 +52,12 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
     return SymbolicCircuit(_product([unit for unit, _ in units]), tuple(net.variables))
 
 
-def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> SymbolicCircuit:
+SHARED = "g"  # the name of a latent that all functions of a tree may depend on
+
+
+def from_tree(
+    tree: LatentTree, latent: FunctionOf, observed: FunctionOf, shared: Function | None = None
+) -> SymbolicCircuit:
     """The circuit of a latent tree: one integral unit per latent, over its inputs and its children's integrals.
 
     Args:
@@ -59,9 +65,11 @@ def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> Sym
         latent: ``latent(i, parent)`` gives the density of latent ``i`` given the latent called ``parent`` (None at
             the root).
         observed: ``observed(j, parent)`` gives the density of variable ``j`` given its latent.
+        shared: The density of a latent ``g``, integrated last, that all other functions may depend on too.
     """
+    others = {SHARED} if shared else set[str]()
     below: list[list[Unit]] = [
-        [_checked(Input(f"x{j}", observed(j, f"z{i}")), f"z{i}") for j in variables]
+        [_checked(Input(f"x{j}", observed(j, f"z{i}")), f"z{i}", others) for j in variables]
         for i, variables in enumerate(tree.variables)
     ]
     root: Unit | None = None
@@ -70,13 +78,15 @@ def from_tree(tree: LatentTree, latent: FunctionOf, observed: FunctionOf) -> Sym
             continue  # barren: it integrates to one
         parent = tree.parents[i]
         name = None if parent < 0 else f"z{parent}"
-        unit = _checked(Integral(f"z{i}", _product(below[i]), latent(i, name)), name)
+        unit = _checked(Integral(f"z{i}", _product(below[i]), latent(i, name)), name, others)
         if parent < 0:
             root = unit
         else:
             below[parent].append(unit)
     if root is None:
         raise ArgumentError("tree", "at least one observed variable", "none")
+    if shared:
+        root = Integral(SHARED, root, shared)
     return SymbolicCircuit(root, tuple(f"x{j}" for j in range(tree.n_variables)))
 
 
@@ -87,7 +97,7 @@ class Open:
     parents: tuple[str, ...]
 
 
-def from_structure(structure: LatentTree | RegionGraph, product: str = "cp") -> SymbolicCircuit:
+def from_structure(structure: LatentTree | RegionGraph, product: str = "cp", shared: bool = False) -> SymbolicCircuit:
     """The circuit of a latent tree or a region graph, with placeholders for its functions.
 
     Args:
@@ -95,10 +105,15 @@ def from_structure(structure: LatentTree | RegionGraph, product: str = "cp") -> 
         product: How a partition of a region combines its parts. ``"cp"``: each part is integrated separately, with
             ``p(z_part | z_region)``. ``"tucker"``: all parts are integrated jointly, with
             ``p(z_1, …, z_k | z_region)``.
+        shared: Whether all functions of a tree depend on one more latent.
     """
     if product not in ("cp", "tucker"):
         raise ArgumentError("product", '"cp" or "tucker"', product)
-    return from_tree(structure, _open, _open) if isinstance(structure, LatentTree) else from_regions(structure, product)
+    if isinstance(structure, RegionGraph):
+        return from_regions(structure, product)
+    if shared:
+        return from_tree(structure, _open_shared, _open_shared, Open(()))
+    return from_tree(structure, _open, _open)
 
 
 def check_structure(structure: object) -> None:
@@ -134,9 +149,13 @@ def _open(_: int, parent: str | None) -> Function:
     return Open((parent,) if parent else ())
 
 
-def _checked(unit: Input | Integral, parent: str | None) -> Unit:
+def _open_shared(_: int, parent: str | None) -> Function:
+    return Open((SHARED, parent) if parent else (SHARED,))
+
+
+def _checked(unit: Input | Integral, parent: str | None, others: AbstractSet[str]) -> Unit:
     function = unit.function if isinstance(unit, Input) else unit.factors[0].function
-    if set(function.parents) - {parent}:
+    if set(function.parents) - {parent} - others:
         argument = "observed" if isinstance(unit, Input) else "latent"
         expected = f"a function with the parent {parent!r}" if parent else "a function without parents at the root"
         raise ArgumentError(argument, expected, f"parents {', '.join(function.parents)}")

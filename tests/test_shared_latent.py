@@ -1,0 +1,92 @@
+"""A latent that all functions of a tree depend on: a mixture of trees that share their nets."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import picirc as pc
+from picirc.model import Model
+
+TREE = pc.LatentTree((-1, 0, 0), ((0, 1), (2, 3), (4,)))
+FAMILIES = [pc.Gaussian()] * 3 + [pc.Bernoulli(), pc.Categorical(3)]
+RULE = pc.midpoint(6)
+
+
+def model(shared=3, **options):
+    generator = torch.Generator().manual_seed(0)
+    return pc.PIC(TREE, FAMILIES, width=8, shared=shared, generator=generator, **options).double()
+
+
+def rows(pic, missing=0.3):
+    source = torch.Generator().manual_seed(1)
+    x = pic(RULE).sample(12, generator=source)
+    return x.masked_fill(torch.rand(x.shape, generator=source) < missing, torch.nan)
+
+
+def mixture(pic, x):
+    """The slow twin: the logarithm of the mean of the trees at each point of the shared latent."""
+    return torch.stack([make().log_prob(x) + math.log(weight) for weight, make in pic.slices(RULE)]).logsumexp(0)
+
+
+@pytest.mark.parametrize("options", [{}, {"sharing": "none"}, {"correlated": True}, {"shared_dims": 1}])
+def test_it_is_a_mixture_of_trees(options):
+    pic = model(**options)
+    x = rows(pic)
+    with torch.no_grad():
+        torch.testing.assert_close(pic(RULE).log_prob(x), mixture(pic, x), rtol=1e-10, atol=1e-10)
+        trees = torch.stack([make().log_prob(x) for _, make in pic.slices(RULE)])
+    assert trees.std(0).min() > 1e-4, "the trees differ"
+
+
+def test_posteriors_of_the_shared_latent_are_responsibilities():
+    pic = model()
+    x = rows(pic)
+    with torch.no_grad():
+        trees = torch.stack([make().log_prob(x) + math.log(weight) for weight, make in pic.slices(RULE)])
+        found = pic(RULE).latents(x)["g"]
+    torch.testing.assert_close(found.probabilities, trees.softmax(0).T, rtol=1e-8, atol=1e-10)
+    points = torch.tensor(pc.sobol(3, 2).points)
+    torch.testing.assert_close(found.mean, found.probabilities @ points, rtol=1e-8, atol=1e-10)
+
+
+def test_training_visits_one_tree_after_the_other_and_follows_the_gradient_of_the_whole(monkeypatch):
+    pic = model()
+    x = rows(pic, missing=0.2)
+
+    def trained():
+        return pc.fit(pic, x, rule=pc.shifted(4), batch_size=6, steps=3)[0].state_dict()
+
+    found = trained()
+    monkeypatch.setattr(pc.PIC, "slices", Model.slices)  # all trees at once, as one circuit
+    for name, tensor in trained().items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-7, atol=1e-9)
+
+
+def test_training_learns():
+    x = torch.cat([torch.zeros(40, 5), torch.ones(40, 5)])
+    x[:, :3] += 0.1 * torch.randn(80, 3, generator=torch.Generator().manual_seed(0))
+    _, history = pc.fit(model().float(), x, rule=pc.shifted(6), batch_size=40, steps=30, validate_every=10)
+    values = [record["train"] for record in history.records]
+    assert values[-1] > values[0]
+
+
+def test_it_is_saved_and_loaded(tmp_path):
+    pic = model(shared=4, shared_dims=3)
+    x = rows(pic)
+    pc.save(pic, tmp_path / "model")
+    loaded = pc.load(tmp_path / "model")
+    assert (loaded.shared, loaded.shared_dims) == (4, 3)
+    with torch.no_grad():
+        assert torch.equal(loaded(RULE).log_prob(x), pic(RULE).log_prob(x))
+
+
+def test_where_it_cannot_be():
+    with pytest.raises(ValueError, match="use a latent tree"):
+        pc.PIC(pc.quad_graph(2, 2), inputs=pc.Bernoulli(), shared=2)
+    with pytest.raises(ValueError, match="shared"):
+        model(shared=1)
+    with pytest.raises(ValueError, match="without a shared latent"):
+        pc.Ensemble([model(), model()])
