@@ -20,13 +20,19 @@ from harness import Record
 
 # The palette of Okabe and Ito; every series has a marker of its own as well.
 BLUE, RED, GREEN, PINK, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
-COLOURS = {"hclt-em": ORANGE, "hclt-adam": RED, "pic-paper": PINK, "pic-ours": BLUE}
+COLOURS = {"hclt-em": ORANGE, "hclt-adam": RED, "pic-paper": PINK, "pic-ours": SKY}
+COLOURS |= {"em": ORANGE, "adam": RED, "paper": PINK, "pic": BLUE}
 MARKERS = {"hclt-em": "s", "hclt-adam": "D", "pic-paper": "^", "pic-ours": "o"}
+MARKERS |= {"em": "s", "adam": "D", "paper": "^", "pic": "o"}
 NAMES = {
     "hclt-em": "HCLT, EM",
     "hclt-adam": "HCLT, Adam",
     "pic-paper": "PIC as in the paper",
-    "pic-ours": "PIC of picirc",
+    "pic-ours": "PIC of picirc, bounded energy",
+    "em": "HCLT, EM",
+    "adam": "HCLT, Adam",
+    "paper": "PIC as in the paper",
+    "pic": "PIC of picirc",
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",
 }
@@ -84,7 +90,11 @@ def paired_scatter(records: Sequence[Record], baselines: Sequence[str], path: Pa
     """
     data = list(dict.fromkeys(r["settings"]["data"] for r in records))
     states = sorted({r["settings"]["states"] for r in records})
-    pics = [name for name in ("pic-paper", "pic-ours") if any(r["settings"]["model"] == name for r in records)]
+    pics = [
+        name
+        for name in ("pic-paper", "pic-ours", "paper", "pic")
+        if any(r["settings"]["model"] == name for r in records)
+    ]
     columns = len(baselines) if len(baselines) > 1 else len(data)
     rows = len(data) * len(baselines) // columns
     markers = dict(zip(states, SIZES, strict=False))
@@ -102,9 +112,8 @@ def paired_scatter(records: Sequence[Record], baselines: Sequence[str], path: Pa
             panel.set_xlabel(f"{NAMES[baseline]}, bits per dimension")
             panel.set_ylabel("PIC, bits per dimension")
         entries = {NAMES[name]: mark("o", COLOURS[name]) for name in pics}
-        steps = {r["settings"]["states"]: r["settings"]["steps"] for r in records}  # one number for each size
         for n, marker in markers.items():
-            entries[f"N = {n}, {steps[n]} steps"] = mark(marker, "#666666", fillstyle="none")
+            entries[f"N = {n}"] = mark(marker, "#666666", fillstyle="none")
         legend_below(panels[0, 0], entries, columns=3)
 
 

@@ -109,7 +109,7 @@ class Interruption:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("key", ["mnist-hclt-em-N4-B32-seed0", "mnist-pic-ours-N4-B32-seed0"])
+@pytest.mark.parametrize("key", ["mnist-em-N4-B32-seed0", "mnist-pic-N4-B32-seed0"])
 def test_an_interrupted_job_goes_on_as_if_never_stopped(key, tmp_path, monkeypatch, capsys):
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
     reproduce("images", straight, "--only", key)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from density import model_jobs
-from harness import Job, Record, read_models, read_settings
+from harness import Job, Record, merged, read_models, read_settings
 from plots import NAMES, paired_scatter
 
 PLACE = "Figure 5, B.1a"
@@ -16,12 +16,13 @@ PAPER = "MNIST 1.18 (QPC), 1.21 (HCLT); Fashion-MNIST 3.27, 3.34; QPC ahead at n
 
 def jobs(quick: bool) -> list[Job]:
     """All models at all sizes."""
-    return model_jobs(read_settings(__file__, quick), read_models(quick))
+    settings = read_settings(__file__, quick)
+    return model_jobs(settings, merged(read_models(quick), settings["changes"]))
 
 
 def draw(records: Sequence[Record], folder: Path) -> None:
     """The paired scatter plot."""
-    paired_scatter(records, ["hclt-em", "hclt-adam"], folder / "scatter.png")
+    paired_scatter(records, ["em", "adam"], folder / "scatter.png")
 
 
 def summary(records: Sequence[Record]) -> str:
@@ -37,10 +38,10 @@ def _best(records: Sequence[Record], data: str) -> str:
             chosen = min(own, key=lambda r: float(r["figures"]["valid"]))
             found.append(f"{chosen['figures']['test']:.3f} ({NAMES[chosen['settings']['model']]})")
     ahead, pairs = duels(records, data)
-    return f"{NAMES.get(data, data)} {', '.join(found)}; {NAMES['pic-ours']} ahead of EM in {ahead} of {pairs} pairs"
+    return f"{NAMES.get(data, data)} {', '.join(found)}; {NAMES['pic']} ahead of EM in {ahead} of {pairs} pairs"
 
 
-def duels(records: Sequence[Record], data: str, ours: str = "pic-ours", other: str = "hclt-em") -> tuple[int, int]:
+def duels(records: Sequence[Record], data: str, ours: str = "pic", other: str = "em") -> tuple[int, int]:
     """How many pairs of the same N, B and seed one model wins, and how many there are."""
     bits = {
         (s["model"], s["states"], s["batch"], s["seed"]): r["figures"]["test"]
@@ -56,16 +57,26 @@ def duels(records: Sequence[Record], data: str, ours: str = "pic-ours", other: s
 
 
 def rows(records: Sequence[Record]) -> list[list[str]]:
-    """Test bits per dimension, mean over the seeds."""
+    """Test bits per dimension over the seeds, and how many steps and minutes it took."""
     models = list(dict.fromkeys(r["settings"]["model"] for r in records))
-    table = [["data", "N", "B", "steps", "seeds", *(NAMES[model] for model in models)]]
-    cells: dict[tuple[str, int, int, int], dict[str, list[float]]] = {}
+    table = [["data", "N", "B", "seeds", *(NAMES[model] for model in models)]]
+    cells: dict[tuple[str, int, int], dict[str, list[Record]]] = {}
     for record in records:
         s = record["settings"]
-        cell = cells.setdefault((s["data"], s["states"], s["batch"], s["steps"]), {})
-        cell.setdefault(s["model"], []).append(record["figures"]["test"])
-    for (data, *sizes), found in sorted(cells.items(), reverse=False):
+        cell = cells.setdefault((s["data"], s["states"], s["batch"]), {})
+        cell.setdefault(s["model"], []).append(record)
+    for (data, *sizes), found in sorted(cells.items()):
         seeds = max(map(len, found.values()))
-        bits = [f"{mean(found[model]):.3f}" if model in found else "" for model in models]
+        bits = [_cell(found.get(model, [])) for model in models]
         table.append([NAMES.get(data, data), *map(str, sizes), str(seeds), *bits])
     return table
+
+
+def _cell(records: Sequence[Record]) -> str:
+    if not records:
+        return ""
+    bits, steps, seconds = (
+        [float(r["figures"][name]) for r in records] for name in ("test", "best_step", "train_seconds")
+    )
+    spread = f" ± {stdev(bits):.4f}" if len(bits) > 1 else ""
+    return f"{mean(bits):.4f}{spread} ({mean(steps):,.0f} steps, {mean(seconds) / 60:.0f} min)"
