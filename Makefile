@@ -4,14 +4,22 @@ BIN := .venv/bin
 PEERS := .venv-peers/bin
 PACKAGE := .venv-package/bin
 
-.PHONY: demo test test-browser check format package sanity bench bench-training bench-tables bench-sequences bench-peers \
+.PHONY: demo test pytest test-pages test-browser check format package sanity bench bench-training bench-tables bench-sequences bench-peers \
 	hammer docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
 
-test: check
-	$(BIN)/python -m pytest -n 2
+# The checks run beside the tests: both cores are busy until the end.
+test: .venv/ready
+	$(MAKE) --jobs=2 check pytest
+
+pytest: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# The code on the pages with models of the default size; `make test` makes those of tables smaller. Three minutes.
+test-pages: .venv/ready
+	FULL_PAGES=1 $(BIN)/python -m pytest -n 2 tests/test_docs.py
 
 # The pages of the explorer and the report in a real browser. `make test` runs these too where Chromium is installed.
 test-browser: .venv/ready

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shlex
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import picirc as pc
 from picirc.cli import main
 from picirc.cli.files import encode_png
 from picirc.learning import loop
+from processes import Program
 
 SMALL = ["--points", "4", "--width", "4", "--steps", "6", "--batch", "32", "--validate-every", "2"]
 DIGITS = ["--data", "digits", "--structure", "quad-tree", *SMALL]
@@ -477,15 +477,15 @@ def test_two_processes_train_the_model_of_one(run, tmp_path):
     np.save(tmp_path / "x.npy", rng.normal(size=(90, 3)) + rng.normal(size=(90, 1)))
     options = ["--data", str(tmp_path / "x.npy"), *SMALL]
     assert run("fit", *options, "--out", tmp_path / "one")[0] == 0
-    launch = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-    command = ["-m", "picirc", "fit", *options, "--out", str(tmp_path / "two")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *launch, *command],
-        capture_output=True, text=True, check=False, env=environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("bits per dimension") == 1  # one of the two speaks
+    # What torchrun tells the processes that it starts.
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "GLOO_SOCKET_IFNAME": "lo"}
+    programs = []
+    for rank in ("0", "1"):
+        (tmp_path / rank).mkdir()
+        programs.append(Program(tmp_path / rank, "fit", *options, "--out", tmp_path / "two", RANK=rank, **group))
+    first, second = (program.wait() for program in programs)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert (first.stdout + second.stdout).count("bits per dimension") == 1  # one of the two speaks
     assert [record["step"] for record in records(tmp_path / "two")] == [2, 4, 6]
     mine, theirs = (pc.load(tmp_path / name / "model").state_dict() for name in ("one", "two"))
     for name, value in mine.items():

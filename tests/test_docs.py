@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import zip_longest
 from pathlib import Path
@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 import picirc
+from picirc.tables import defaults
 
 ROOT = Path(__file__).parent.parent
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,}|~{3,}) *(?P<language>[^\s`]*)")
@@ -114,6 +115,21 @@ def run_page(page: str, name: str) -> None:
             pytest.fail(f"{name}:{example.line}: the page says\n{promised}\nbut the code prints\n{printed}")
 
 
+@pytest.fixture
+def _small_tables(monkeypatch):
+    """For speed, models of tables are smaller than by default; `make test-pages` takes the defaults."""
+    if os.environ.get("FULL_PAGES"):
+        return
+    for_size = defaults._for_size
+
+    def smaller(rows: int, columns: int) -> defaults.Defaults:
+        found = for_size(rows, columns)
+        return found if found.steps <= 150 else replace(found, members=min(found.members, 2), steps=150, patience=100)
+
+    monkeypatch.setattr(defaults, "_for_size", smaller)
+
+
+@pytest.mark.usefixtures("_small_tables")
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_page(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # what an example saves is not left behind

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
 
 import picirc as pc
+from picirc import atomic
 from picirc.cli import main
+from processes import CONTEXT, in_process
 
 NAMES = ["model", "model.safetensors"]
 SIZE = 256 * 1024  # of the small disk
@@ -102,84 +108,73 @@ def test_a_full_disk_leaves_the_old_table(disk, tmp_path, capsys):
     assert list((disk / "model").iterdir()) == []
 
 
-# Runs the lines of ``replacing`` one after the other, in a process each that is killed at that line.
-LINE_BY_LINE = """
-import json, os, signal, sys, torch
-sys.path.insert(0, sys.argv[2])
-import picirc as pc
-from picirc import atomic
-from test_durability import model, which
-
-path, seen = __import__("pathlib").Path(sys.argv[1]), []
-pc.save(model(0), path)
-for line in range(200):
-    child = os.fork()
-    if child == 0:
-        lines = 0
-        def trace(frame, event, argument):
-            global lines
-            if (frame.f_code.co_filename, frame.f_code.co_name) != (atomic.__file__, "replacing"):
-                return None
-            if event == "line":
-                if lines == line:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                lines += 1
-            return trace
-        torch.set_num_threads(1)
-        new = model(1)
-        sys.settrace(trace)
-        pc.save(new, path)
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    seen.append(which(path))
-    copy = path / "model.json"
-    assert not copy.exists() or json.loads(copy.read_text()) == pc.io.describe(path)
-    for partial in path.glob(".*.partial"):
-        partial.unlink()
+def save_line_by_line(path: Path, report: Path) -> None:
+    """Run the lines of ``replacing`` one after the other, in a process each that is killed at that line."""
+    seen, new = [], model(1)
     pc.save(model(0), path)
-    if status == 0:
-        break
-    assert os.WTERMSIG(status) == signal.SIGKILL
-print(*seen)
-"""
+    for line in range(200):
+        child = os.fork()
+        if child == 0:
+            sys.settrace(killer(line))
+            pc.save(new, path)
+            os._exit(0)
+        status = os.waitpid(child, 0)[1]
+        seen.append(which(path))
+        copy = path / "model.json"
+        assert not copy.exists() or json.loads(copy.read_text()) == pc.io.describe(path)
+        for partial in path.glob(".*.partial"):
+            partial.unlink()
+        pc.save(model(0), path)
+        if status == 0:
+            break
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    report.write_text(json.dumps(seen))
+
+
+def killer(last: int) -> Callable[[FrameType, str, object], object]:
+    """A trace function that kills the process at a line of ``replacing``."""
+    lines = itertools.count()
+
+    def trace(frame: FrameType, event: str, argument: object) -> object:
+        if (frame.f_code.co_filename, frame.f_code.co_name) != (atomic.__file__, "replacing"):
+            return None
+        if event == "line" and next(lines) == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    return trace
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that fork")
 def test_a_process_killed_at_any_line_leaves_a_whole_model(tmp_path):
-    arguments = [sys.executable, "-c", LINE_BY_LINE, str(tmp_path / "model"), str(Path(__file__).parent)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    seen = [int(word) for word in done.stdout.split()]
+    assert in_process(save_line_by_line, tmp_path / "model", tmp_path / "seen") == 0
+    seen = json.loads((tmp_path / "seen").read_text())
     assert len(seen) > 10
     assert seen == sorted(seen)  # the old model up to some line, the new one from there on
     assert set(seen) == {0, 1}
 
 
-# Saves two models in turn until it is killed.
-IN_TURN = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from test_durability import model, pc
-
-both = [model(0), model(1)]
-for turn in range(10**9):
-    pc.save(both[turn % 2], sys.argv[1])
-    if turn < 2:
-        print("saved", flush=True)
-"""
+def save_in_turn(path: Path, saved: Path) -> None:
+    """Save two models in turn until the process is killed."""
+    both = [model(0), model(1)]
+    for turn in itertools.count():
+        pc.save(both[turn % 2], path)
+        if turn == 1:
+            saved.touch()
 
 
 def test_whoever_reads_while_another_process_writes_gets_a_whole_model(tmp_path):
-    path = tmp_path / "model.safetensors"
-    arguments = [sys.executable, "-c", IN_TURN, str(path), str(Path(__file__).parent)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE) as writer:
-        try:
-            assert writer.stdout is not None
-            assert [writer.stdout.readline() for _ in range(2)] == [b"saved\n"] * 2
-            for _ in range(50):
-                assert which(path) in (0, 1)
-        finally:
-            writer.kill()  # at whatever it is doing
+    path, saved = tmp_path / "model.safetensors", tmp_path / "saved"
+    writer = CONTEXT.Process(target=save_in_turn, args=(path, saved))
+    writer.start()
+    try:
+        while not saved.exists():
+            assert writer.is_alive()
+        for _ in range(50):
+            assert which(path) in (0, 1)
+    finally:
+        writer.kill()  # at whatever it is doing
+        writer.join()
     assert which(path) in (0, 1)
     pc.save(model(0), path)
     assert which(path) == 0

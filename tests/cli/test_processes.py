@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cli.table_cases import QUICK, read, rows, text
 from picirc.tables import TableModel
-
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "ascii"}  # a terminal with few letters
+from processes import Done, Program
 
 STORED = Path(__file__).parent.parent / "data" / "models" / "table"
 
 
-def picirc(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "picirc", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=ENVIRONMENT)
+def picirc(folder: Path, *arguments: object) -> Done:
+    return Program(folder, *arguments).wait()
 
 
-def refused(done: subprocess.CompletedProcess[str]) -> str:
+def refused(done: Done) -> str:
     """The one line of an error."""
     assert done.returncode == 2
     assert done.stdout == ""
@@ -81,28 +77,25 @@ def test_from_a_table_to_a_model_and_back(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_ctrl_c_saves_what_was_best_so_far(tmp_path):
     (tmp_path / "t.csv").write_text(text(rows()), encoding="utf-8", newline="")
+    os.mkfifo(tmp_path / "progress")
     options = ["--steps", "1000000", "--points", "4", "--width", "4", "--validate-every", "1", "--patience", "0"]
-    command = [sys.executable, "-m", "picirc", "fit", "t.csv", "--out", "model", *options]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as run:
-        assert run.stderr is not None
-        for line in run.stderr:
+    program = Program(tmp_path, "fit", "t.csv", "--out", "model", *options, err=tmp_path / "progress")
+    with (tmp_path / "progress").open("rb") as lines:
+        for line in lines:
             if line.startswith(b"step "):
                 break
-        run.send_signal(signal.SIGINT)
-        printed, _ = run.communicate()
-    assert run.returncode == 130
-    assert b"interrupted" in printed
+        assert program.process.pid is not None
+        os.kill(program.process.pid, signal.SIGINT)
+        lines.read()
+    done = program.wait()
+    assert done.returncode == 130
+    assert "interrupted" in done.stdout
     assert TableModel.load(tmp_path / "model").summary["training"]["stopped"] == "interrupted"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes that break")
-def test_a_reader_that_goes_away_is_no_error():
-    command = [sys.executable, "-m", "picirc", "inspect", str(STORED)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT) as run:
-        assert run.stdout is not None
-        assert run.stderr is not None
-        run.stdout.close()
-        assert run.stderr.read() == b""
-    assert run.returncode == 141
+def test_a_reader_that_goes_away_is_no_error(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    program = Program(tmp_path, "inspect", STORED, out=tmp_path / "pipe")
+    os.close(os.open(tmp_path / "pipe", os.O_RDONLY))
+    assert program.wait() == Done(141, "", "")

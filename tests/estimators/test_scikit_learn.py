@@ -28,7 +28,7 @@ ESTIMATORS = [pc.PICDensity, pc.PICImputer, pc.PICClassifier]
         pc.PICDensity(points=4, width=4, steps=2, settings=SINGLE),
         pc.PICImputer(points=4, width=4, steps=2, settings=SINGLE),
         pc.PICImputer(how="mode", points=4, width=4, steps=2, settings=SINGLE),
-        pc.PICClassifier(steps=40, settings=SINGLE),
+        pc.PICClassifier(points=8, width=16, steps=30, settings=SINGLE),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):
@@ -49,7 +49,7 @@ def test_pipelines_and_searches():
     chain = make_pipeline(
         pc.PICImputer(**SHORT, settings=SINGLE),
         StandardScaler(),
-        pc.PICClassifier(points=8, width=16, steps=200, settings=SINGLE),
+        pc.PICClassifier(points=8, width=16, steps=80, settings=SINGLE),
     )
     assert cross_val_score(chain, X, y, cv=2).min() > 0.8
     assert cross_val_score(pc.PICDensity(**SHORT, settings=SINGLE), X, cv=2).shape == (2,)

@@ -43,7 +43,7 @@ def likelihood(model: pc.PIC | pc.HCLT, x: Tensor) -> float:
 
 
 def improves(model: pc.PIC | pc.HCLT, x: Tensor, **options: object) -> bool:
-    options = {"steps": 25, "batch_size": 32, "schedule": FAST, **options}
+    options = {"steps": 15, "batch_size": 32, "schedule": FAST, **options}
     trained, _ = pc.fit(model, x, **options)  # type: ignore[arg-type]
     return likelihood(trained, x) > likelihood(model, x) + 0.01
 

@@ -21,7 +21,7 @@ CIRCUITS = {
     "tucker": Table(pc.quad_tree(3, 3), pc.Categorical(3), 4, "tucker"),
     "tucker_graph": Table(pc.quad_graph(2, 3), pc.Categorical(3), 3, "tucker"),
     "many_parts": Table(pc.random_regions(8, 0, repetitions=6), pc.Categorical(3), 4),
-    "chain": Table(pc.chain(2000), pc.Categorical(3), 4),
+    "chain": Table(pc.chain(300), pc.Categorical(3), 4),
     "columns": Table(pc.random_tree(6, 1), (pc.Gaussian(), pc.Poisson(), pc.Bernoulli()) * 2, 5),
 }
 LOOPS = {

@@ -1,4 +1,4 @@
-"""Thousands of variables: nothing underflows and nothing overflows, in single precision as in double."""
+"""Hundreds of variables: nothing underflows and nothing overflows, in single precision as in double."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import picirc as pc
 from table_circuits import Table, holes
 
 LONG = {
-    "chain": Table(pc.chain(2000), pc.Categorical(4), 4),
-    "tree": Table(pc.random_tree(1000, 0), pc.Gaussian(), 4),
+    "chain": Table(pc.chain(1000), pc.Categorical(4), 4),
+    "tree": Table(pc.random_tree(500, 0), pc.Gaussian(), 4),
     "deep_tree": Table(pc.random_tree(300, 1, depth=100), pc.Poisson(), 3),
-    "regions": Table(pc.quad_graph(16, 16), pc.Bernoulli(), 3),
+    "regions": Table(pc.quad_graph(12, 12), pc.Bernoulli(), 3),
 }
 
 

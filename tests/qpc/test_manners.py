@@ -6,6 +6,7 @@ import copy
 import io
 import math
 import pickle
+import sys
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import picirc as pc
 from cases import CASES
+from processes import CONTEXT
 from table_circuits import COLUMNS, TABLES, columns_data
 
 RULE = pc.gauss_legendre(6)
@@ -83,9 +85,10 @@ def test_integral_circuits_can_be_copied(name, copied):
 
 
 def test_deep_circuits_can_be_copied():
-    model = pc.HCLT(pc.chain(3000), pc.Bernoulli(), 2)
+    depth = sys.getrecursionlimit() + 100
+    model = pc.HCLT(pc.chain(depth), pc.Bernoulli(), 2)
     assert len(pickle.loads(pickle.dumps(model)).plan.circuit.units) == len(model.plan.circuit.units)
-    units = pc.from_tree(pc.chain(3000), lambda i, p: pc.LinearGaussian({p: 0.5} if p else None), _observed)
+    units = pc.from_tree(pc.chain(depth), lambda i, p: pc.LinearGaussian({p: 0.5} if p else None), _observed)
     assert len(pickle.loads(pickle.dumps(units)).units) == len(units.units)
 
 
@@ -112,7 +115,8 @@ SCORER = TABLES["tree"].qpc()
 
 def test_workers_of_a_data_loader_get_a_circuit():
     x = TABLES["tree"].joint().x[:8]
-    loader = DataLoader(TensorDataset(x), 4, num_workers=1, collate_fn=Score(SCORER), multiprocessing_context="spawn")
+    # A worker of the fork server gets everything through pickle, as a spawned one does.
+    loader = DataLoader(TensorDataset(x), 4, num_workers=1, collate_fn=Score(SCORER), multiprocessing_context=CONTEXT)
     assert_close(torch.cat(list(loader)), SCORER.log_prob(x), rtol=0, atol=0)
 
 

@@ -34,7 +34,7 @@ def mixed_table(seed: int = 0) -> dict[str, list[object]]:
 @pytest.fixture(scope="session")
 def mixed():
     table = mixed_table()
-    return fit_table(table, {"rings": "poisson"}, steps=60, points=8, width=16), table
+    return fit_table(table, {"rings": "poisson"}, steps=40, points=8, width=16, settings={"members": 2}), table
 
 
 @pytest.fixture(scope="session")

@@ -72,11 +72,11 @@ def test_every_table_has_a_well_formed_page(name, tmp_path):
 
 
 def test_many_columns(tmp_path):
-    values = RNG.normal(size=(40, 1)) + RNG.normal(size=(40, 200))
-    table = {f"column {i}": values[:, i] for i in range(200)}
-    model = fit_table(table, steps=1, points=4, width=4)
+    values = RNG.normal(size=(40, 1)) + RNG.normal(size=(40, 80))
+    table = {f"column {i}": values[:, i] for i in range(80)}
+    model = fit_table(table, steps=1, points=4, width=4, settings={"members": 1})
     page = tree_of(written(model, table, tmp_path / "report.html"))
-    assert sum(row.find("th") is not None for row in page.iter("tr")) >= 200
+    assert sum(row.find("th") is not None for row in page.iter("tr")) >= 80
     assert len(list(page.iter("figure"))) == 6
 
 
