@@ -133,7 +133,7 @@ def _for_size(rows: int, columns: int) -> Defaults:
     """
     if rows < 100:
         return Defaults(
-            points=8, width=16, steps=100, rate=3e-2, weight_decay=1e-2, validate_every=25, patience=100,
+            points=8, width=16, steps=100, rate=1e-2, weight_decay=1e-2, validate_every=25, patience=100,
             held_out=0.0, floor=0.3, members=4,
         )  # fmt: skip
     if rows < 1000:
