@@ -4,7 +4,8 @@ BIN := .venv/bin
 PEERS := .venv-peers/bin
 PACKAGE := .venv-package/bin
 
-.PHONY: demo test pytest test-pages test-browser check format package sanity bench bench-training bench-tables bench-sequences bench-peers \
+.PHONY: demo test pytest test-pages test-browser test-engines check format package sanity bench bench-training bench-tables \
+	bench-sequences bench-peers \
 	hammer docs docs-serve clean
 
 demo: .venv/ready
@@ -25,6 +26,12 @@ test-pages: .venv/ready
 test-browser: .venv/ready
 	command -v chromium || (apt-get update && apt-get install -y chromium)
 	$(BIN)/python -m pytest tests/explorer/test_explorer_browser.py tests/report/test_browser.py
+
+# A model mapped over a table by Dask, Ray, Spark and polars, each in two processes; some minutes.
+test-engines: .venv/ready
+	command -v java || (apt-get update && apt-get install -y default-jre-headless) || true
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[scale]"
+	$(BIN)/python -m pytest -m engines tests/engines
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

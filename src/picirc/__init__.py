@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from picirc.tables import TableModel as TableModel
     from picirc.tables import between as between
     from picirc.tables import fit_table as fit_table
+    from picirc.tables import mapper as mapper
     from picirc.tables import one_of as one_of
 
 __version__ = "0.1.0"
@@ -152,7 +153,7 @@ _HOMES = {
     "structure.trees": ("LatentTree", "chain", "random_tree", "star"),
     "symbolic.circuit": ("Cost", "Properties"),
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
-    "tables": ("Schema", "TableModel", "between", "fit_table", "one_of"),
+    "tables": ("Schema", "TableModel", "between", "fit_table", "mapper", "one_of"),
 }
 _MODULES = ("data", "io", "plot", "sequences", "tables")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

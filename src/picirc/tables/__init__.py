@@ -6,9 +6,11 @@ from __future__ import annotations
 from picirc.tables.defaults import Defaults, choose
 from picirc.tables.evidence import Between, OneOf, between, one_of
 from picirc.tables.fitting import fit_table
+from picirc.tables.mapping import Mapper, mapper
 from picirc.tables.model import TableModel
 from picirc.tables.schema import Column, Schema
 
 __all__ = [
-    "Between", "Column", "Defaults", "OneOf", "Schema", "TableModel", "between", "choose", "fit_table", "one_of",
+    "Between", "Column", "Defaults", "Mapper", "OneOf", "Schema", "TableModel", "between", "choose", "fit_table",
+    "mapper", "one_of",
 ]  # fmt: skip
