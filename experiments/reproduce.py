@@ -16,7 +16,7 @@ import torch
 
 from harness import HERE, Budget, Experiment, Runner, chosen
 
-NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids")
+NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids", "search")
 
 
 def experiment(name: str) -> Experiment:

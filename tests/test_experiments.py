@@ -17,7 +17,7 @@ import picirc as pc
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
-NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids")
+NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids", "search")
 PICTURES = {
     "images": "scatter.png",
     "best": "best.png",
@@ -29,6 +29,7 @@ PICTURES = {
     "heatmaps": "regions.png",
     "binary": "binary.png",
     "grids": "grids.png",
+    "search": "search.png",
 }
 FIELDS = {
     *("key", "settings", "digest", "figures", "seed", "command", "revision", "date", "seconds", "peak_bytes"),
