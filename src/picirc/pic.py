@@ -273,8 +273,11 @@ class PIC(Model):
 
     def _input_parameters(self, number: int, points: Tensor, g: Tensor | None) -> Tensor:
         """The parameters of an input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
-        family = self.plan.inputs[number].family
-        found: Tensor = self.inputs[number](points, lambda raw: family.constrain(raw.mT), g)
+        family, bank = self.plan.inputs[number].family, self.inputs[number]
+        assert isinstance(bank, Bank)
+        if family.softmax and bank.sharing != "none":
+            return bank.log_softmax(points, g)
+        found: Tensor = bank(points, lambda raw: family.constrain(raw.mT), g)
         return found
 
     def extra_repr(self) -> str:

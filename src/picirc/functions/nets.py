@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from picirc.autograd import full_precision
+from picirc.autograd import first_order, full_precision
 from picirc.errors import ArgumentError
 from picirc.functions.chunked import chunked
 from picirc.functions.energy import Energy, composite_weights, separate_weights
+from picirc.memory import empty
 
 Finish = Callable[[Tensor], Tensor]
 
@@ -230,6 +232,48 @@ class Bank(nn.Module):
             return composite_weights(head, bias, hidden.to(head.dtype), log_weights, energy, _PIECE_ELEMENTS).unsqueeze(
                 1
             )
+
+    def log_softmax(self, z: Tensor, g: Tensor | None = None) -> Tensor:
+        """The outputs of each function as unnormalised log-probabilities, normalised: ``(rows or 1, points, outputs)``.
+
+        The same as ``forward`` with a softmax, with a gradient by hand: nothing is computed twice.
+        """
+        hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
+        head, bias = self._heads(g)
+        with full_precision(z.device):
+            found: Tensor = _LogSoftmax.apply(head, bias, hidden.T.to(head.dtype))  # type: ignore[no-untyped-call]
+        return found
+
+
+class _LogSoftmax(torch.autograd.Function):
+    """``log softmax`` of ``hidden · headᵀ + bias`` over the outputs, some rows at a time."""
+
+    @staticmethod
+    def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
+        rows, outputs, _ = head.shape
+        out = empty((rows, len(hidden), outputs), head)
+        for part in _row_pieces(out):
+            own = hidden.expand(len(head[part]), -1, -1)
+            out[part] = torch.baddbmm(bias[part].unsqueeze(1), own, head[part].mT).log_softmax(-1)
+        ctx.save_for_backward(head, hidden, out)
+        return out
+
+    @staticmethod
+    @first_order
+    def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
+        head, hidden, out = ctx.saved_tensors
+        d_head, d_bias, d_hidden = empty(head.shape, head), head.new_empty(head.shape[:2]), torch.zeros_like(hidden)
+        for part in _row_pieces(out):
+            flow = torch.ops.aten._log_softmax_backward_data(gradient[0][part], out[part], -1, head.dtype)
+            torch.bmm(flow.mT, hidden.expand(len(flow), -1, -1), out=d_head[part])
+            torch.sum(flow, 1, out=d_bias[part])
+            d_hidden.addbmm_(flow, head[part])
+        return d_head, d_bias, d_hidden
+
+
+def _row_pieces(values: Tensor) -> list[slice]:
+    size = _piece(values[0].numel())
+    return [slice(start, start + size) for start in range(0, len(values), size)]
 
 
 def _piece(elements: int) -> int:

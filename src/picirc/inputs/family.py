@@ -48,6 +48,9 @@ class Family(ABC):
     correlates: ClassVar[bool] = False
     """Whether variables of the family can be correlated given a state, as those of ``inputs.correlated`` are."""
 
+    softmax: ClassVar[bool] = False
+    """Whether the parameters are the log-probabilities of all values, and ``constrain`` a softmax."""
+
     discrete: ClassVar[bool] = False
     """Whether the values are integers, so that probabilities are sums and intervals include their ends."""
 

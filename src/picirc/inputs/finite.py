@@ -256,6 +256,7 @@ class Categorical(FiniteFamily):
     """
 
     categories: int
+    softmax: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", require_integer("categories", self.categories))
