@@ -172,7 +172,8 @@ class Bank(nn.Module):
         head: Tensor = self.head
         bias: Tensor = self.head_bias
         if g is not None:
-            turn = self.shared(g.view(1, -1))[0]
+            features = self.shared(g.view(1, -1))[0]
+            turn = features / math.sqrt(len(features))  # the heads then change as much as without it
             head = head + torch.einsum("k,hkow->how", turn, self.turns)
             bias = bias + torch.einsum("k,hko->ho", turn, self.turns_bias)
         return self._in_units(head, bias)
