@@ -11,7 +11,7 @@ from torch import nn
 
 from picirc.compile.integrate import mixture_of
 from picirc.errors import ArgumentError
-from picirc.model import AnyRule, Model
+from picirc.model import AnyRule, Model, ParameterGroup
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, VectorRule
@@ -74,6 +74,10 @@ class Ensemble(Model):
         found = self.members[number]
         assert isinstance(found, PIC)
         return found
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Those of the members."""
+        return [group for member in self.parts for group in member.parameter_groups()]
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""

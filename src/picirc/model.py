@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,20 @@ from picirc.structure.trees import LatentTree
 
 AnyRule = Rule | VectorRule | RandomRule
 _CIRCUIT_POINTS = 64  # of a circuit whose rule is not given
+
+
+class ParameterGroup(NamedTuple):
+    """Parameters that training treats alike.
+
+    Attributes:
+        parameters: The parameters.
+        decay: Whether the weight decay applies to them.
+        speed: Their step size, in units of that of the training.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    decay: bool = True
+    speed: float = 1.0
 
 
 class Model(nn.Module):
@@ -90,6 +104,16 @@ class Model(nn.Module):
     def weight_decay(self, rows: int) -> float:
         """The weight decay that suits data of so many rows."""
         return 0.0
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """All parameters, by how training treats them.
+
+        Biases say how columns are distributed, not how they depend on a latent. Weight decay leaves them alone.
+        """
+        biases, others = [], []
+        for name, parameter in self.named_parameters():
+            (biases if name.endswith("bias") else others).append(parameter)
+        return [ParameterGroup(others), ParameterGroup(biases, decay=False)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Choose start values that fit the data, if the parameters are still random.

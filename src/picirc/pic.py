@@ -21,13 +21,14 @@ from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.inputs.correlated import correlation
 from picirc.inputs.finite import FiniteFamily
-from picirc.model import AnyRule, Model
+from picirc.model import AnyRule, Model, ParameterGroup
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Grid, RandomRule, Rule, VectorRule, shifted, sobol
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
 
+_CORRELATION_SPEED = 4.0
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
 
 
@@ -223,6 +224,15 @@ class PIC(Model):
     def weight_decay(self, rows: int) -> float:
         """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
         return min(5.0, 8000 / rows)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Correlations begin at zero and are seldom small: they do not decay, and they take longer steps."""
+        own = set(self.correlations)
+        groups = [
+            group._replace(parameters=[p for p in group.parameters if p not in own])
+            for group in super().parameter_groups()
+        ]
+        return [*groups, ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Let the input nets begin with the distributions of whole columns, in units that suit each column."""
