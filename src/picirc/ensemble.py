@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 from torch import nn
 
@@ -40,6 +40,8 @@ class Ensemble(Model):
         >>> torch.allclose(both.log_prob(x).exp(), mean)
         True
     """
+
+    MEMBER: ClassVar[type[Model]] = PIC
 
     def __init__(self, members: Sequence[PIC]) -> None:
         super().__init__()

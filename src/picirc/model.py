@@ -51,11 +51,14 @@ class Model(nn.Module):
         step_size: The step size that gradient training begins with.
         has_rule: Whether its latents are continuous, so that a rule integrates them.
         fresh: Whether the parameters are still the random ones; training then begins with ones that fit the data.
+        custom: Whether it has functions of its user's own, which no file can hold.
     """
 
-    # The arguments that a saved model keeps, and the values of those that were added after models had been saved.
+    # The arguments that a saved model keeps, the values of those that were added after models had been saved, and the
+    # class of the members of an ensemble.
     STORED: ClassVar[tuple[str, ...]] = ()
     FORMER: ClassVar[dict[str, Any]] = {}
+    MEMBER: ClassVar[type[Model] | None] = None
     has_rule: ClassVar[bool] = True
 
     structure: LatentTree | RegionGraph
@@ -64,6 +67,7 @@ class Model(nn.Module):
     plan: Plan
     step_size: float = 5e-3
     fresh: bool = True
+    custom: bool = False
 
     @abstractmethod
     def forward(self, rule: AnyRule | None = None) -> QPC:
@@ -110,9 +114,8 @@ class Model(nn.Module):
 
         Biases say how columns are distributed, not how they depend on a latent. Weight decay leaves them alone.
         """
-        biases, others = [], []
-        for name, parameter in self.named_parameters():
-            (biases if name.endswith("bias") else others).append(parameter)
+        named = list(self.named_parameters())
+        biases, others = ([p for name, p in named if name.endswith("bias") is bias] for bias in (True, False))
         return [ParameterGroup(others), ParameterGroup(biases, decay=False)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:

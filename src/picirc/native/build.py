@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from picirc.folders import cache_folder
+from picirc.atomic import cache_folder
 
 _FLAGS = ["-O3", "-std=c11", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 _SECONDS = 60  # that a compiler may take; it needs about one
