@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are written whole or not at all, and the folder for those that can be made again.
 
-A file is written under a temporary name beside its target, flushed to the disk, and renamed. Whoever opens the target
+A file is written under a temporary name beside its target, flushed to the disk, and renamed. A reader of the target
 finds the old content or the new content, also after a crash, a kill or a full disk. Models, checkpoints, tables,
 reports and downloads are all written this way.
 """

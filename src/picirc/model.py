@@ -96,7 +96,7 @@ class Model(nn.Module):
         return [(1.0, partial(self, rule))]
 
     def states_of(self, points: int) -> int:
-        """The number of states of each latent with so many points."""
+        """The number of states of each latent with a rule of ``points`` points."""
         return points
 
     def training_rule(self, rule: object = None) -> AnyRule | None:
@@ -106,7 +106,7 @@ class Model(nn.Module):
         return None
 
     def weight_decay(self, rows: int) -> float:
-        """The weight decay that suits data of so many rows."""
+        """The weight decay that suits data with this many rows."""
         return 0.0
 
     def parameter_groups(self) -> list[ParameterGroup]:

@@ -61,12 +61,12 @@ class PIC(Model):
         fourier: Whether the nets begin with Fourier features; by default for latents of one dimension only.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
-        correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its value:
+        correlated: Whether the Gaussian variables of one family of one latent are correlated given its value:
             one matrix of correlations (of at most 0.9999) for each latent, the same for all values. Otherwise they are
             independent given the latent.
         nets: One's own functions instead of energy nets: ``nets(rows, arguments)`` returns a module that maps points
-            ``(points, arguments)`` to values ``(rows, points)``, for so many integral units and so many numbers that
-            each depends on, those given before those integrated. Such a model cannot be saved.
+            ``(points, arguments)`` to values ``(rows, points)``, a row for each integral unit and an argument for each
+            latent that it depends on, those given before those integrated. Such a model cannot be saved.
         generator: The source of the random initial parameters.
 
     Example:

@@ -195,7 +195,7 @@ def _check_nested(name: str, value: object, depth: int) -> None:
     if depth == 0:
         return  # the structure itself checks its numbers
     if not isinstance(value, list):
-        raise ArgumentError(name, f"lists of whole numbers, {_DEPTHS[name]} deep", repr(value)[:80])
+        raise ArgumentError(name, f"lists of integers, nested {_DEPTHS[name]} deep", repr(value)[:80])
     for item in value:
         _check_nested(name, item, depth - 1)
 
@@ -219,7 +219,7 @@ def _families(entries: list[Any], variables: int, own: Sequence[type[Family]]) -
 def take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
     """An entry of a description that must be there and have a type."""
     value = entry.get(name)
-    # A truth value is a number to Python, but not in a file.
+    # In Python a boolean is an integer; in a file it is not.
     if name not in entry or not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise ArgumentError(name, f"a value of type {wanted.__name__}", repr(value)[:80])
     return value

@@ -34,7 +34,7 @@ _FAILURES = (
 
 
 def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[bytes, str]:
-    """The bytes of a file, and the description in it as a text for people.
+    """The bytes of a file, and the description in it as readable text.
 
     The description gets the version of the format and the checksum of the tensors; it has a checksum of its own beside
     it.
@@ -50,7 +50,7 @@ def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
         return save(dict(tensors), metadata={_KEY: text}), readable
     except SafetensorError as error:  # a header of more than 100 MB
         raise ArgumentError(
-            "model", "a description that fits into a file", f"{len(text):,} letters ({error})"
+            "model", "a description that fits into a file", f"{len(text):,} characters ({error})"
         ) from error
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which the rows of a model's tensors stand in a file.
+"""The order of the rows of a model's tensors in a file.
 
 Inside a model the planner decides which functions share a tensor and in which order; that may change from version to
 version. In a file the tensors are named, and their rows sorted, by what they belong to:
@@ -7,11 +7,11 @@ version. In a file the tensors are named, and their rows sorted, by what they be
 ====================================  ==========================================================================
 tensor                                rows
 ====================================  ==========================================================================
-``weights.{given}.{integrated}``      integrals with so many latents given and integrated, by the numbers of the
+``weights.{given}.{integrated}``      integrals with this many latents given and integrated, by the numbers of the
 (HCLT), ``integrals.….*`` (PIC)       integrated latents, of those given, and of the partition
-``mixtures.{arity}``                  regions with so many partitions, by number
+``mixtures.{arity}``                  regions with this many partitions, by number
 ``inputs.{family}`` (HCLT)            input units, by variable, then by the integral above
-``inputs.{family}.{n}.{axis}.*``      the same, of the variables that hang on latent ``axis`` of ``n`` integrated at
+``inputs.{family}.{n}.{axis}.*``      the same, of the variables below latent ``axis`` of ``n`` integrated at
 (PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
                                       order of their first variables
 ``correlations.block{b}`` (PIC)       what makes the correlations of these variables, in ascending order
