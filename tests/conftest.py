@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -15,6 +16,12 @@ torch.set_num_threads(1)  # the tests run in two processes on two cores
 # Examples are the same in every run and are not timed: a slow machine is no reason to fail.
 settings.register_profile("picirc", deadline=None, derandomize=True)
 settings.load_profile("picirc")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays until the end; the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -33,7 +33,6 @@ ORDER = (
         "interrupts",
         "memory",
         "autograd",
-        "folders",
         "native",
         "structure",
         "symbolic",

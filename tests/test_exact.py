@@ -231,5 +231,5 @@ def test_data_have_a_column_per_variable(x, message):
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, True])
 def test_a_number_of_samples_is_positive(n):
-    with pytest.raises(ArgumentError, match="n: expected a positive whole number"):
+    with pytest.raises(ArgumentError, match="n: expected a positive integer"):
         CASES["lg_tree"].circuit.exact().sample(n)

@@ -21,7 +21,7 @@ from picirc.inputs.finite import SuccessFamily
 from picirc.io import files
 from picirc.io.files import pack
 from picirc.io.layout import from_file, to_file
-from picirc.tables import TableModel, fit_table
+from picirc.tables import TableModel
 from processes import in_process
 
 MODELS = Path(__file__).parent / "data" / "models"
@@ -468,7 +468,7 @@ def test_any_description_loads_or_is_refused(which, tmp_path):
     description, tensors = read(path)
     source = random.Random(which)
     loaded = 0
-    for _ in range(150):
+    for _ in range(80):
         changed = description
         for _ in range(source.choice([1, 1, 2, 4])):
             changed = mutate(changed, source)
@@ -480,58 +480,7 @@ def test_any_description_loads_or_is_refused(which, tmp_path):
         loaded += 1  # another model, but a sound one, with the numbers of the file
         assert all(torch.equal(value, tensors[name]) for name, value in to_file(found).items())
         assert circuit(found).log_prob(torch.full((1, len(found.families)), math.nan)).abs() < 1e-4
-    assert 0 < loaded < 150
-
-
-@pytest.fixture(scope="module")
-def table_model() -> TableModel:
-    rng = np.random.default_rng(0)
-    table = {
-        "size": rng.normal(5, 2, 40),
-        "pet": ["cat", "dog", "émeu", None] * 10,
-        "count": rng.poisson(3, 40),
-        "flag": rng.random(40) < 0.5,
-        "empty": [None] * 40,
-    }
-    return fit_table(table, {"count": "poisson"}, steps=2, points=3, width=4)
-
-
-def test_any_description_of_a_table_loads_or_is_refused(table_model, tmp_path):
-    path = tmp_path / "m.safetensors"
-    table_model.save(path)
-    description, tensors = read(path)
-    source = random.Random(3)
-    loaded = 0
-    for _ in range(120):
-        changed = description
-        for _ in range(source.choice([1, 1, 2, 4])):
-            changed = changed | {"table": mutate(changed["table"], source)}
-        rewrite(path, changed, tensors)
-        try:
-            found = TableModel.load(path)
-        except pc.ArgumentError:
-            continue
-        loaded += 1  # another table, but one that can be used
-        str(found.schema)
-        assert abs(found.log_density({name: [None] for name in found.schema.names})[0]) < 1e-4
-    assert 0 < loaded < 120
-
-
-def test_flipped_bytes_of_a_table_are_found(table_model, tmp_path):
-    path = tmp_path / "m.safetensors"
-    table_model.save(path)
-    content = path.read_bytes()
-    source = random.Random(5)
-    for _ in range(100):
-        changed = bytearray(content)
-        changed[source.randrange(len(content))] ^= 1 << source.randrange(8)
-        path.write_bytes(changed)
-        try:
-            found = TableModel.load(path)
-        except pc.ArgumentError:
-            continue
-        assert found.schema == table_model.schema
-        assert_same(found.pic, table_model.pic)
+    assert 0 < loaded < 80
 
 
 def test_small_files_do_not_grow_in_memory(small, tmp_path):

@@ -188,8 +188,8 @@ def test_the_first_steps_with_defaults_are_finite(inputs, sharing, far):
     pic = pc.PIC(
         pc.chain(4), inputs, sharing=sharing, input_sharing=sharing, generator=torch.Generator().manual_seed(0)
     )
-    for n in (2, 16, 64):
-        _, history = pc.fit(pic, x, rule=pc.shifted(n), steps=3, validate_every=1)
+    for n in (2, 32):
+        _, history = pc.fit(pic, x, rule=pc.shifted(n), steps=2, validate_every=1)
         assert all(math.isfinite(record["train"]) for record in history.records)
 
 

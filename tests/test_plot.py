@@ -123,7 +123,7 @@ def test_the_error_falls_with_the_number_of_points(circuit):
         (lambda model: pc.plot.marginals(model, {"kind": "ash"}, columns=["kind"]), "columns that are not known"),
         (lambda model: pc.plot.marginals(model, axes=[one()]), "axes: expected 3 axes, got 1"),
         (lambda model: pc.plot.pairs(model, ["kind"]), "two columns or more"),
-        (lambda model: pc.plot.sum_region(model.qpc, 10**6), "region: expected a whole number"),
+        (lambda model: pc.plot.sum_region(model.qpc, 10**6), "region: expected an integer"),
         (lambda model: pc.plot.training([]), "history: expected at least one record"),
     ],
 )

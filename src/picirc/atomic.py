@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all.
+"""Files that are written whole or not at all, and the folder for those that can be made again.
 
-A file is written under a temporary name beside its target, flushed to the disk, and renamed. Whoever opens the target
+A file is written under a temporary name beside its target, flushed to the disk, and renamed. A reader of the target
 finds the old content or the new content, also after a crash, a kill or a full disk. Models, checkpoints, tables,
 reports and downloads are all written this way.
 """
@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import stat
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -122,3 +123,18 @@ def _locked(folder: Path, wanted: bool) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def cache_folder() -> Path:
+    """Return the folder for downloads and compiled code: ``picirc`` in the user's cache folder.
+
+    ``XDG_CACHE_HOME`` comes first on every platform.
+    """
+    chosen = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(chosen):  # the XDG convention: relative paths are ignored
+        return Path(chosen) / "picirc"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "picirc" / "Cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "picirc"
+    return Path.home() / ".cache" / "picirc"

@@ -27,7 +27,7 @@ def first_order(backward: Backward) -> Backward:
     def wrapped(ctx: Any, *flows: Tensor) -> Gradients:
         with torch.no_grad():
             found = backward(ctx, *flows)
-        if not torch.is_grad_enabled():  # nobody asked for create_graph=True
+        if not torch.is_grad_enabled():  # create_graph=True was not asked for
             return found
         sources = [t for t in (*flows, *ctx.saved_tensors) if t.requires_grad]
         given = [t for t in found if t is not None]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,11 +80,19 @@ class Circuit(SymbolicCircuit):
         if not dtype.is_floating_point:
             raise ArgumentError("dtype", "a floating-point type such as torch.float64", dtype)
         like = torch.zeros((), dtype=dtype, device=device)
+        if nested and domain != "marginal":
+            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
+
+        def integrate(rule: Rule | Mapping[str, Rule]) -> QPC:
+            if nested:
+                return integrate_nested(self, rule, 6.0 if sigmas is None else sigmas, like, limit)
+            return integrate_static(self, rule, domain, sigmas, like, limit)
+
         if tol is not None and on is not None:
-            return self._integrate_to(tol, on, rule, nested, domain, sigmas, like, limit)
+            return _refine(rule or gauss_legendre(_FIRST_POINTS), tol, on, integrate)
         if rule is None:
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule, "or give tol and on")
-        return self._integrate(rule, nested, domain, sigmas, like, limit)
+        return integrate(rule)
 
     def log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Tensor:
         """``log p(x)`` of every row by adaptive quadrature: the values of ``adaptive_log_prob``."""
@@ -138,48 +146,6 @@ class Circuit(SymbolicCircuit):
         found: Circuit = make(*copy.deepcopy(parts, memo))
         return found
 
-    def _integrate(
-        self,
-        rule: Rule | Mapping[str, Rule],
-        nested: bool,
-        domain: Domain,
-        sigmas: float | None,
-        like: Tensor,
-        limit: int,
-    ) -> QPC:
-        if not nested:
-            return integrate_static(self, rule, domain, sigmas, like, limit)
-        if domain != "marginal":
-            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
-        return integrate_nested(self, rule, 6.0 if sigmas is None else sigmas, like, limit)
-
-    def _integrate_to(
-        self,
-        tol: float,
-        on: Tensor,
-        rule: Rule | Mapping[str, Rule] | None,
-        nested: bool,
-        domain: Domain,
-        sigmas: float | None,
-        like: Tensor,
-        limit: int,
-    ) -> QPC:
-        if not tol > 0:
-            raise ArgumentError("tol", "a positive number", tol)
-        rule = rule or gauss_legendre(_FIRST_POINTS)
-        while True:
-            qpc = self._integrate(rule, nested, domain, sigmas, like, limit)
-            error = float(qpc.error(on).max())
-            if error <= tol:
-                return qpc
-            rule = {z: r.refine() for z, r in rule.items()} if isinstance(rule, Mapping) else rule.refine()
-            points = max(map(len, rule.values())) if isinstance(rule, Mapping) else len(rule)
-            if points > _MOST_POINTS:
-                raise ArgumentError(
-                    "tol", f"a tolerance that {_MOST_POINTS} points can reach", f"{tol:g} with an error of {error:.2g}",
-                    "allow a larger tolerance, or choose the domain",
-                )  # fmt: skip
-
 
 def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> Circuit:
     """The circuit that eliminates the latents of ``net`` one after the other (Algorithm A.1).
@@ -205,3 +171,21 @@ def from_tree(tree: LatentTree, latent: build.FunctionOf, observed: build.Functi
     """
     circuit = build.from_tree(tree, latent, observed)
     return Circuit(circuit.root, circuit.variables)
+
+
+def _refine(rule: Rule | Mapping[str, Rule], tol: float, on: Tensor, integrate: Callable[[Any], QPC]) -> QPC:
+    """The quadrature with the fewest points that reaches a tolerance, from those of ``rule`` on."""
+    if not tol > 0:
+        raise ArgumentError("tol", "a positive number", tol)
+    while True:
+        qpc = integrate(rule)
+        error = float(qpc.error(on).max())
+        if error <= tol:
+            return qpc
+        rule = {z: r.refine() for z, r in rule.items()} if isinstance(rule, Mapping) else rule.refine()
+        points = max(map(len, rule.values())) if isinstance(rule, Mapping) else len(rule)
+        if points > _MOST_POINTS:
+            raise ArgumentError(
+                "tol", f"a tolerance that {_MOST_POINTS} points can reach", f"{tol:g} with an error of {error:.2g}",
+                "allow a larger tolerance, or choose the domain",
+            )  # fmt: skip

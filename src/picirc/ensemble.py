@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import final
+from typing import ClassVar, final
 
 from torch import nn
 
 from picirc.compile.integrate import mixture_of
 from picirc.errors import ArgumentError
-from picirc.model import AnyRule, Model
+from picirc.model import AnyRule, Model, ParameterGroup
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, VectorRule
@@ -40,6 +40,8 @@ class Ensemble(Model):
         >>> torch.allclose(both.log_prob(x).exp(), mean)
         True
     """
+
+    MEMBER: ClassVar[type[Model]] = PIC
 
     def __init__(self, members: Sequence[PIC]) -> None:
         super().__init__()
@@ -74,6 +76,10 @@ class Ensemble(Model):
         found = self.members[number]
         assert isinstance(found, PIC)
         return found
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Those of the members."""
+        return [group for member in self.parts for group in member.parameter_groups()]
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""

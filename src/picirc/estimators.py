@@ -387,7 +387,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     Example:
         >>> X = np.r_[np.zeros((30, 1)), np.ones((30, 1))] + np.random.default_rng(0).normal(0, 0.1, (60, 1))
         >>> y = ["no"] * 20 + [None] * 20 + ["yes"] * 20
-        >>> PICClassifier().fit(X, y).predict([[0.0], [1.0]])
+        >>> PICClassifier(steps=50).fit(X, y).predict([[0.0], [1.0]])
         array(['no', 'yes'], dtype='<U3')
     """
 

@@ -107,7 +107,7 @@ class ExactGaussian:
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws, ``(n, D)``."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ArgumentError("n", "a positive whole number", n)
+            raise ArgumentError("n", "a positive integer", n)
         chol: Tensor = torch.linalg.cholesky(self.covariance)
         noise = torch.randn(n, len(self.mean), dtype=self.mean.dtype, generator=generator)
         return self.mean + noise @ chol.T

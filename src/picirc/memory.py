@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of large tensors, used again once nobody holds them.
+"""The memory of large tensors, reused once nothing refers to them.
 
 On a CPU the memory of every large tensor is mapped and page-faulted anew, which can cost more than the arithmetic. So
 blocks of memory are kept when their tensors are gone, and handed out again: a tensor made here owns its block until the

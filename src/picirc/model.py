@@ -6,7 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,20 @@ AnyRule = Rule | VectorRule | RandomRule
 _CIRCUIT_POINTS = 64  # of a circuit whose rule is not given
 
 
+class ParameterGroup(NamedTuple):
+    """Parameters that training treats alike.
+
+    Attributes:
+        parameters: The parameters.
+        decay: Whether the weight decay applies to them.
+        speed: Their step size, in units of that of the training.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    decay: bool = True
+    speed: float = 1.0
+
+
 class Model(nn.Module):
     """A distribution with parameters. ``model(rule)`` is its circuit, a QPC; a model with tables takes no rule.
 
@@ -37,11 +51,14 @@ class Model(nn.Module):
         step_size: The step size that gradient training begins with.
         has_rule: Whether its latents are continuous, so that a rule integrates them.
         fresh: Whether the parameters are still the random ones; training then begins with ones that fit the data.
+        custom: Whether it has functions of its user's own, which no file can hold.
     """
 
-    # The arguments that a saved model keeps, and the values of those that were added after models had been saved.
+    # The arguments that a saved model keeps, the values of those that were added after models had been saved, and the
+    # class of the members of an ensemble.
     STORED: ClassVar[tuple[str, ...]] = ()
     FORMER: ClassVar[dict[str, Any]] = {}
+    MEMBER: ClassVar[type[Model] | None] = None
     has_rule: ClassVar[bool] = True
 
     structure: LatentTree | RegionGraph
@@ -50,6 +67,7 @@ class Model(nn.Module):
     plan: Plan
     step_size: float = 5e-3
     fresh: bool = True
+    custom: bool = False
 
     @abstractmethod
     def forward(self, rule: AnyRule | None = None) -> QPC:
@@ -78,7 +96,7 @@ class Model(nn.Module):
         return [(1.0, partial(self, rule))]
 
     def states_of(self, points: int) -> int:
-        """The number of states of each latent with so many points."""
+        """The number of states of each latent with a rule of ``points`` points."""
         return points
 
     def training_rule(self, rule: object = None) -> AnyRule | None:
@@ -88,8 +106,17 @@ class Model(nn.Module):
         return None
 
     def weight_decay(self, rows: int) -> float:
-        """The weight decay that suits data of so many rows."""
+        """The weight decay that suits data with this many rows."""
         return 0.0
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """All parameters, by how training treats them.
+
+        Biases say how columns are distributed, not how they depend on a latent. Weight decay leaves them alone.
+        """
+        named = list(self.named_parameters())
+        biases, others = ([p for name, p in named if name.endswith("bias") is bias] for bias in (True, False))
+        return [ParameterGroup(others), ParameterGroup(biases, decay=False)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Choose start values that fit the data, if the parameters are still random.

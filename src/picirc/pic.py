@@ -21,13 +21,14 @@ from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.inputs.correlated import correlation
 from picirc.inputs.finite import FiniteFamily
-from picirc.model import AnyRule, Model
+from picirc.model import AnyRule, Model, ParameterGroup
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Grid, RandomRule, Rule, VectorRule, shifted, sobol
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
 
+_CORRELATION_SPEED = 4.0
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
 
 
@@ -60,12 +61,12 @@ class PIC(Model):
         fourier: Whether the nets begin with Fourier features; by default for latents of one dimension only.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
-        correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its value:
+        correlated: Whether the Gaussian variables of one family of one latent are correlated given its value:
             one matrix of correlations (of at most 0.9999) for each latent, the same for all values. Otherwise they are
             independent given the latent.
         nets: One's own functions instead of energy nets: ``nets(rows, arguments)`` returns a module that maps points
-            ``(points, arguments)`` to values ``(rows, points)``, for so many integral units and so many numbers that
-            each depends on, those given before those integrated. Such a model cannot be saved.
+            ``(points, arguments)`` to values ``(rows, points)``, a row for each integral unit and an argument for each
+            latent that it depends on, those given before those integrated. Such a model cannot be saved.
         generator: The source of the random initial parameters.
 
     Example:
@@ -223,6 +224,15 @@ class PIC(Model):
     def weight_decay(self, rows: int) -> float:
         """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
         return min(5.0, 8000 / rows)
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Correlations begin at zero and are seldom small: they do not decay, and they take longer steps."""
+        own = set(self.correlations)
+        groups = [
+            group._replace(parameters=[p for p in group.parameters if p not in own])
+            for group in super().parameter_groups()
+        ]
+        return [*groups, ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Let the input nets begin with the distributions of whole columns, in units that suit each column."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["latents", "marginals", "pairs", "quadrature", "sum_region", "training", "tree"]
 
 _DATA, _MODEL, _BEFORE = "#c3cad2", "#1f63ad", "#6b7480"
-_COLOURS = ("#1f63ad", "#d55e00", "#009e73", "#8a4fb0")  # told apart by colour-blind readers too
+_COLOURS = ("#1f63ad", "#d55e00", "#009e73", "#8a4fb0")  # distinguishable for colour-blind readers too
 _MARKS = "osv^"
 _LARGEST_DOTS = 9.0
 _MOST_NAMES = 6  # of the variables of one latent
@@ -42,7 +42,7 @@ _MOST_NAMES = 6  # of the variables of one latent
 def tree(
     model: TableModel | PIC | HCLT | LatentTree, names: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The latent tree of a model, the root on the left; a latent shows the variables that hang on it.
+    """The latent tree of a model, the root on the left; a latent shows its variables.
 
     Args:
         model: A model, or the tree itself.
@@ -218,7 +218,7 @@ def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:
     found = [w.detach().double().cpu() for w in qpc.parameters.weights if w.ndim >= 2]
     regions = [one for w in found for one in w.reshape(-1, *w.shape[-2:])]
     if isinstance(region, bool) or not isinstance(region, int) or not 0 <= region < len(regions):
-        raise ArgumentError("region", f"a whole number from 0 to {len(regions) - 1}", region)
+        raise ArgumentError("region", f"an integer from 0 to {len(regions) - 1}", region)
     axes = _axes(ax)
     axes.imshow(regions[region].clamp(min=0).sqrt().numpy(), cmap="magma", vmin=0, aspect="auto")
     axes.set_xlabel("state of the child")
@@ -331,7 +331,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _panels(axes: Any, count: int, argument: str, across: int = 4) -> Panels:
-    """So many axes, those given or new ones."""
+    """The given axes, or ``count`` new ones."""
     if axes is not None:
         found = np.array(axes, dtype=object).flatten()
         if len(found) != count:

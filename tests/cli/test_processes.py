@@ -86,9 +86,9 @@ def test_ctrl_c_saves_what_was_best_so_far(tmp_path):
                 break
         assert program.process.pid is not None
         os.kill(program.process.pid, signal.SIGINT)
-        lines.read()
+        rest = lines.read()
     done = program.wait()
-    assert done.returncode == 130
+    assert done.returncode == 130, rest
     assert "interrupted" in done.stdout
     assert TableModel.load(tmp_path / "model").summary["training"]["stopped"] == "interrupted"
 

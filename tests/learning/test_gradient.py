@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -196,6 +197,20 @@ def test_low_precision_keeps_distributions_exact():
     assert {t.dtype for t in qpc.parameters.tensors} == {torch.float32}
     for weights in qpc.parameters.weights:
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+
+
+def test_every_parameter_is_in_one_group():
+    pic = pc.PIC(pc.LatentTree((-1, 0), ((0, 1), (2,))), pc.Gaussian(), width=4, correlated=True)
+    both = pc.Ensemble([pic, copy.deepcopy(pic)])
+    for model, correlations in ((make_hclt(), []), (pic, [*pic.correlations]), (both, both.parts[0].correlations)):
+        groups = model.parameter_groups()
+        assert sorted(id(p) for group in groups for p in group.parameters) == sorted(map(id, model.parameters()))
+        quick = {id(p) for group in groups for p in group.parameters if group.speed > 1}
+        assert quick >= {id(p) for p in correlations}
+        decaying = {id(p) for group in groups if group.decay for p in group.parameters}
+        assert decaying
+        assert not decaying & quick
+        assert not decaying & {id(p) for name, p in model.named_parameters() if name.endswith("bias")}
 
 
 def test_the_optimizers_differ_by_their_decay():

@@ -171,6 +171,7 @@ def test_whatever_a_description_says_a_model_works_or_is_refused(data, saved, tm
     found = loaded(path)
     if found is not None and found.points < 20:
         assert str(found.schema)
+        assert abs(found.log_density({name: [None] for name in found.schema.names})[0]) < 1e-4
         assert found.schema.encode(found.sample(2)).shape == (2, 5)
 
 

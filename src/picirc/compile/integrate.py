@@ -476,7 +476,7 @@ _KEPT_SIZES = 8  # numbers of states for which the compiled circuit of a plan is
 
 
 def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
-    """The compiled circuit of a structure whose latents have so many states, and the shared one, if any, so many."""
+    """The compiled circuit of a structure, for a number of states of its latents and of the shared latent, if any."""
     kept, sizes = _compiled.setdefault(plan, {}), (states, shared)
     if sizes not in kept:
         kept[sizes] = CompiledCircuit(plan.schedule, {STATES: states, SHARED: shared})
@@ -487,7 +487,7 @@ def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
 
 @dataclass(frozen=True)
 class _SameGrids:
-    """The grids of latents that all have the same points, made when somebody asks for them: circuits have thousands.
+    """The grids of latents that all have the same points, made on demand: circuits have thousands.
 
     Attributes:
         places: Where the latents are.
@@ -615,7 +615,7 @@ def _(function: Density, points: Sequence[Tensor], blank: Tensor) -> Tensor:
 
 
 def _check_learnable(function: Density, parents: Sequence[Tensor]) -> None:
-    """Refuse a density of an observed variable with parameters to learn that nobody would find."""
+    """Refuse a density that learns, but is not computed by a module: ``fit`` would not find its parameters."""
     low, high = function.domain
     inside = max(low, min(high, 0.0))
     if not modules_of(function) and torch.is_grad_enabled() and parents:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,13 +104,13 @@ class Plan:
     latents: tuple[Latent, ...]
     source: tuple[Any, ...] | None = None
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[InputStep, ...]:
         """The input steps, in the order of their parameters."""
         return self.schedule.inputs
 
     def weight_shapes(self, states: int) -> list[tuple[int, int, int, int]]:
-        """The shape ``(rows, g, o, z)`` of each block of sum weights when all latents have so many states."""
+        """The shape ``(rows, g, o, z)`` of each block of sum weights when every latent has ``states`` states."""
         return [
             (len(b.integrals), states ** len(b.shared), states ** len(b.new), states ** len(b.integrated))
             for b in self.blocks
@@ -213,7 +214,7 @@ class _Planner:
         return Plan(self.circuit, schedule, blocks, tuple(self.mixtures), slots, tuple(self._latents()))
 
     def _groups(self) -> list[list[Cell]]:
-        """Cells that fold: of one height, one shape and one fate."""
+        """Cells that are computed together: of one height and one shape, and used in the same way."""
         groups: dict[Hashable, list[Cell]] = {}
         for cell in sorted(self.cells.cells, key=lambda c: c.height):
             new = {self._kinds(message.new) for message in cell.edges}

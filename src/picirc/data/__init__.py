@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from picirc.atomic import cache_folder
 from picirc.data.dataset import Dataset, Provenance
 from picirc.data.files import DataDir, DownloadError, data_folders, find, obtain
 from picirc.data.frames import Table
@@ -14,7 +15,6 @@ from picirc.data.sources import SETS, FileSet, binary_set
 from picirc.data.tables import read, read_csv, read_numpy, read_parquet
 from picirc.data.text import decode, read_binary_set, read_sentences_set
 from picirc.errors import ArgumentError
-from picirc.folders import cache_folder
 
 __all__ = [
     "Dataset",

@@ -28,10 +28,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from picirc.atomic import replacing
+from picirc.atomic import cache_folder, replacing
 from picirc.data.sources import FileSet, PublicFile
 from picirc.errors import ArgumentError
-from picirc.folders import cache_folder
 
 DataDir = str | os.PathLike[str] | None
 

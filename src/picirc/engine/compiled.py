@@ -35,8 +35,9 @@ from picirc.native import MOST_PARTS, Kernels, kernels_for
 
 # About the second-level caches of two cores: a step works on its rows and its results.
 CACHE_BYTES = 2**22
-# A step's scratch is at most such a part of everything, so that in small circuits it does not outweigh the rest.
-_LARGEST_PART = 1 / 32
+# A step's scratch is at most such a part of everything, so that it does not outweigh the rest; below so many bytes that
+# does not matter, and fewer pieces are faster.
+_LARGEST_PART, _LEAST_PIECE = 1 / 32, 2**18
 # A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
 BUDGET = 2**28
 _KEPT_SIZES = 8  # batch sizes whose steps are kept in pieces
@@ -109,7 +110,7 @@ class Flows:
 
     Attributes:
         rows: For each pool the flow of every row, ``(rows, states, batch)``.
-        gradient: The derivatives with respect to the parameters, summed over the batch; None if nobody asked.
+        gradient: The derivatives with respect to the parameters, summed over the batch; None if not asked for.
         values: The derivative with respect to the data ``(variables, batch)``; None likewise.
         inputs: For each input step, by number, the derivative with respect to its parameters.
         families: The derivatives with respect to the own parameters of its family.
@@ -211,7 +212,7 @@ class CompiledCircuit:
 
         Args:
             like: A tensor of the circuit's dtype and device.
-            batch: Cut steps that would leave the processor's cache with so many data points into pieces that do not;
+            batch: The number of data points; steps that would not fit into the cache with it are cut into pieces;
                 None for whole steps.
         """
         width = 0 if batch is None else batch * like.element_size()
@@ -619,7 +620,7 @@ class CompiledCircuit:
 
     def _pieces(self, width: int) -> Iterator[Step]:
         """The steps, in pieces that fit into the cache where a state of a row has ``width`` bytes."""
-        most = min(CACHE_BYTES, int(_LARGEST_PART * self.elements * width))
+        most = min(CACHE_BYTES, max(_LEAST_PIECE, int(_LARGEST_PART * self.elements * width)))
         for step in self.schedule.steps:
             if width and isinstance(step, SumStep | MixStep):
                 yield from step.split(max(1, most // (self._row_elements(step) * width)))

@@ -83,7 +83,19 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Intervals:
+class _WithPoints:
+    """Evidence that has more to say than the values known exactly."""
+
+    points: Points
+
+    @property
+    def batch(self) -> int:
+        """The number of data points."""
+        return self.points.batch
+
+
+@dataclass(frozen=True)
+class Intervals(_WithPoints):
     """Values known exactly, and values known to lie in intervals; a value known exactly lies inside or it does not.
 
     Attributes:
@@ -92,14 +104,8 @@ class Intervals:
         high: ``(variables, batch)``, +inf where there is no upper bound.
     """
 
-    points: Points
     low: Tensor
     high: Tensor
-
-    @property
-    def batch(self) -> int:
-        """The number of data points."""
-        return self.points.batch
 
     def part(self, start: int, stop: int) -> Intervals:
         """A part of the batch."""
@@ -123,15 +129,8 @@ class Intervals:
 
 
 @dataclass(frozen=True)
-class Modes:
+class Modes(_WithPoints):
     """Observed values; in place of a missing one each state puts its most probable value."""
-
-    points: Points
-
-    @property
-    def batch(self) -> int:
-        """The number of data points."""
-        return self.points.batch
 
     def part(self, start: int, stop: int) -> Modes:
         """A part of the batch."""
@@ -151,7 +150,7 @@ class Modes:
 
 
 @dataclass(frozen=True)
-class Weighted:
+class Weighted(_WithPoints):
     """Observed values, with one variable of each data point weighted by the mean of its state.
 
     The root's value is then ``p(e) · E[X_t − c_t | e]`` with a constant ``c_t`` below all means of states, and the
@@ -163,14 +162,8 @@ class Weighted:
         offset: ``(variables,)``, the constants.
     """
 
-    points: Points
     variable: Tensor
     offset: Tensor
-
-    @property
-    def batch(self) -> int:
-        """The number of data points."""
-        return self.points.batch
 
     def part(self, start: int, stop: int) -> Weighted:
         """A part of the batch."""

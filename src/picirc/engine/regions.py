@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -157,16 +157,23 @@ class Restricted:
 Free = list[tuple[int, Region]]
 
 
+def _alternatives(x: Tensor, free: Free) -> Iterator[tuple[Tensor, dict[int, Piece]]]:
+    """One piece of each region, in all combinations: the values with single points filled in, and the intervals."""
+    for pieces in product(*(region.pieces for _, region in free)):
+        known, bounds = x.clone(), dict[int, Piece]()
+        for (slot, _), piece in zip(free, pieces, strict=True):
+            if piece[0] == piece[1]:
+                known[slot] = piece[0]
+            else:
+                bounds[slot] = piece
+        yield known, bounds
+
+
 def _log_mass(block: Block, x: Tensor, free: Free, nodes: Tensor) -> Tensor:
     """``log p(observed, regions)`` in every state, ``(states, batch)``, for rows with one pattern of missing values."""
     matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
     total = []
-    for pieces in product(*(region.pieces for _, region in free)):
-        known = x.clone()
-        for (slot, _), (low, high) in zip(free, pieces, strict=True):
-            if low == high:
-                known[slot] = low
-        bounds = {slot: piece for (slot, _), piece in zip(free, pieces, strict=True) if piece[0] < piece[1]}
+    for known, bounds in _alternatives(x, free):
         density = block.log_prob(known)
         if bounds:
             chunks = block.params.chunk(len(matrices), 1)
@@ -193,12 +200,7 @@ def _draw_joint(matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, free: Free
     count = 1 if len(free) == 1 and len(free[0][1].pieces) == 1 else _CANDIDATES
     u = torch.rand(len(free), count, x.shape[1], generator=generator, dtype=x.dtype, device=x.device)
     tried = []
-    for pieces in product(*(region.pieces for _, region in free)):
-        known = x.clone()
-        for (slot, _), (low, high) in zip(free, pieces, strict=True):
-            if low == high:
-                known[slot] = low
-        bounds = {slot: piece for (slot, _), piece in zip(free, pieces, strict=True) if piece[0] < piece[1]}
+    for known, bounds in _alternatives(x, free):
         points = [slot for slot, _ in free if slot not in bounds]
         logs, drawn = _sequence(matrix, mean, std, known, bounds, u[: len(bounds)])
         if points:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -174,7 +175,7 @@ class Schedule:
     steps: tuple[Step, ...]
     root: tuple[int, int]
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[InputStep, ...]:
         """The input steps, in the order of their parameters."""
         found = [step for step in self.steps if isinstance(step, InputStep)]

@@ -51,8 +51,8 @@ class Energy(ABC):
 class Unbounded(Energy):
     """``E = 3 f``: the weights are a softmax, whose peaks never lose their gradient.
 
-    The factor makes densities as peaked as data ask for with weights of the size that optimisers like, and moves them
-    faster than the parameters below; 1 learns more slowly and 10 is unstable.
+    With the factor, densities can be peaked although the weights of the nets are of ordinary size. A factor of 1 learns
+    more slowly, and 10 is unstable.
     """
 
     scale = 3.0

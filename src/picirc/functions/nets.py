@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +100,12 @@ class Bank(nn.Module):
 
     center: Tensor | None
     gain: Tensor | None
+    # The parameters that have a row for each function.
+    BY_ROW: ClassVar[dict[str, tuple[str, ...]]] = {
+        "none": ("hidden", "hidden_bias", "head", "head_bias", "turns", "turns_bias"),
+        "composite": ("head", "head_bias", "turns", "turns_bias"),
+        "full": (),
+    }
 
     def __init__(
         self,

@@ -6,8 +6,8 @@ and a correlation matrix C: one for all states, or one for each of several parts
 then have the correlation C, so that what an observed part says about the rest is a matrix for each *pattern* of missing
 columns.
 
-Values are ``(m, batch)`` with NaN where they are missing; results for all states are ``(states, batch)``. Inside, scores
-are ``(parts, m, states of a part, batch)`` and matrices ``(parts, patterns, m, m)``.
+Values are ``(m, batch)`` with NaN where they are missing; results for all states are ``(states, batch)``. Inside,
+scores are ``(parts, m, states of a part, batch)`` and matrices ``(parts, patterns, m, m)``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Block:
     """Correlated columns.
 
     Attributes:
-        family: What they are when they stand alone.
+        family: The family of each column by itself.
         params: Means and standard deviations ``(m, states, 2)``.
         matrix: The correlation matrix ``(m, m)``; or several ``(parts, m, m)``, each for an equal part of the states.
     """

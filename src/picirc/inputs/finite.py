@@ -93,7 +93,7 @@ class FiniteFamily(Family):
         return self.table(a).exp() @ self.table(b).exp().mT
 
     def natural(self, params: Tensor) -> Natural | None:
-        """Which of the values 1 … C-1 it is, with the log-odds to 0; None for large tables."""
+        """Indicators of the values 1 … C-1, with their log-odds against 0; None for large tables."""
         if self.values > _MOST_STATISTICS:
             return None
         table = self.table(params)

@@ -57,7 +57,7 @@ class FunctionFamily(Family):
         return max(1, len(self.function.parents))
 
     def constrain(self, raw: Tensor) -> Tensor:
-        """The values of latents are what they are."""
+        """The values of the latents themselves: they have no constraints."""
         return raw
 
     def check(self, x: Tensor, variable: str | int) -> None:

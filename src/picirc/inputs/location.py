@@ -26,9 +26,7 @@ from picirc.inputs.numerics import (
 )
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-CLOSEST = (
-    1e-4  # in EM of Laplace, an observation nearer to the location than this many scales weighs as if it were there
-)
+CLOSEST = 1e-4  # in EM of Laplace, observations nearer to the location than this many scales count as this far away
 MAX_DF = 1e6  # of Student-t; from here on a Gaussian to six digits
 _WELL_CONDITIONED = 64.0  # squares of standardised means up to this leave single precision digits to spare
 
@@ -385,18 +383,6 @@ class StudentT(LocationScale):
     @property
     def _floor(self) -> float:
         return self.min_scale
-
-    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and scale of the columns; a unit step changes either by one scale."""
-        mean, std = observed_mean(x, 0.0).squeeze(-1), observed_std(x).squeeze(-1)
-        params = self._standard(mean)
-        scale = (std / self.variance(params).sqrt()).clamp(min=self._floor)
-        params[..., 0], params[..., 1] = mean, scale
-        center = self.unconstrain(params)
-        gain = torch.ones_like(center)
-        gain[..., 0] = scale
-        gain[..., 1] = scale / torch.sigmoid(center[..., 1])  # the slope of softplus
-        return center, gain
 
     def _standard(self, like: Tensor) -> Tensor:
         df = torch.full_like(like, max(5.0, self.min_df))

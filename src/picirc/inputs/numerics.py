@@ -19,7 +19,7 @@ _PIECE_ELEMENTS = 2**18
 
 
 def bounded(raw: Tensor, limit: float) -> Tensor:
-    """Clamp to ±limit: far enough out not to matter, near enough for sums of such numbers to stay finite."""
+    """Clamp to ±limit: a bound that probabilities never reach, and whose sums stay finite."""
     return raw.clamp(-limit, limit)
 
 
@@ -80,7 +80,7 @@ class _Probabilities(torch.autograd.Function):
 
 
 def _within(raw: Tensor, limit: float) -> Tensor:
-    """The values kept within ±limit, which they nearly always are; in main memory to look is cheaper than to copy."""
+    """The values clamped to ±limit; on a CPU without a copy if none exceeds it, because the test is cheaper."""
     if raw.device.type == "cpu" and has_values(raw):
         low, high = torch.aminmax(raw)
         if -limit <= float(low) and float(high) <= limit:

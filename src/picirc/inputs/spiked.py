@@ -24,7 +24,7 @@ _LARGEST_LOGIT = 30.0
 class Spiked(Family):
     """A Gaussian, or one of some single values (atoms), each with a probability.
 
-    Log-probabilities of atoms are just that; those of other values are log-densities. The parameters are the
+    Atoms have log-probabilities; all other values have log-densities. The parameters are the
     log-probabilities of the Gaussian and of each atom, then mean and standard deviation.
 
     Args:

@@ -8,32 +8,26 @@ copy of the description beside it. Only the file is read, so a folder is replace
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from picirc.atomic import replace_files
-from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io.describe import Description, build_model, check_size, check_values, describe_model, dtype_of
 from picirc.io.files import (
+    FilePath,
     check_numbers,
     check_tensors,
+    file_of,
     pack,
     read_description,
     read_file,
     read_metadata,
     refusing,
+    write,
 )
 from picirc.io.layout import count_members, from_file, to_file
 from picirc.model import Model
 
 __all__ = ["describe", "load", "save"]
-
-FilePath = str | PathLike[str]
-
-_SUFFIX = ".safetensors"
-_TENSORS, _COPY = "model.safetensors", "model.json"
 
 
 def save(
@@ -71,12 +65,7 @@ def save(
     check_values(model.families)
     content, readable = pack(description, tensors)
     check_size(model.structure, len(content))
-    target = Path(path)
-    if target.suffix == _SUFFIX:
-        replace_files({target: content})
-        return
-    target.mkdir(parents=True, exist_ok=True)
-    replace_files({target / _TENSORS: content, target / _COPY: f"{readable}\n".encode(errors="backslashreplace")})
+    write(path, content, readable)
 
 
 def load(path: FilePath, families: Sequence[type[Family]] = ()) -> Model:
@@ -95,7 +84,7 @@ def load(path: FilePath, families: Sequence[type[Family]] = ()) -> Model:
 
 def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tuple[Model, Description]:
     """Load a model together with its description, which were written together."""
-    file = _file(path)
+    file = file_of(path)
     with refusing(file):
         metadata, tensors, size = read_file(file)
         description = read_description(metadata)
@@ -109,14 +98,6 @@ def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tup
 
 def describe(path: FilePath) -> Description:
     """The description of a saved model: kind, structure, families, settings and summary, without its tensors."""
-    file = _file(path)
+    file = file_of(path)
     with refusing(file):
         return read_description(read_metadata(file))
-
-
-def _file(path: FilePath) -> Path:
-    target = Path(path)
-    found = target / _TENSORS if target.is_dir() else target
-    if not found.is_file():
-        raise ArgumentError("path", "a folder or file that pc.save wrote", f"nothing at {found}")
-    return found

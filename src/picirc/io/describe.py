@@ -59,9 +59,9 @@ def describe_model(model: Model) -> Description:
     if len(kinds) != 1 or not kinds <= set(_DTYPES):
         got = " and ".join(sorted(kinds))
         raise ArgumentError("model", "one floating-point type for all tensors", got, "use model.float()")
-    members = {"members": len(model.parts)} if isinstance(model, Ensemble) else {}
     part = model.parts[0]
-    if isinstance(part, PIC) and part.custom:
+    members = {} if part is model else {"members": len(model.parts)}
+    if part.custom:
         raise ArgumentError("model", "a PIC with nets of the library", "one with functions of one's own")
     return {
         "kind": type(model).__name__,
@@ -87,8 +87,8 @@ def build_model(
         members: The number of members whose tensors the file has.
     """
     kind = choice(description, "kind", _KINDS)
-    cls = PIC if kind is Ensemble else kind
-    if kind is Ensemble and take(description, "members", int) != members:
+    cls = kind.MEMBER or kind
+    if kind.MEMBER and take(description, "members", int) != members:
         raise ArgumentError("members", f"{members}, of which there are tensors", description["members"])
     structure = _structure(take(description, "structure", dict), size)
     columns = _families(take(description, "families", list), structure.n_variables, families)
@@ -98,9 +98,7 @@ def build_model(
     options: dict[str, Any] = {name: take(settings, name, object) for name in cls.STORED}
     with torch.device("meta"):
         model = cls(structure, columns, **options)
-    if not isinstance(model, PIC) or kind is not Ensemble:
-        return model
-    return Ensemble([model, *(copy.deepcopy(model) for _ in range(members - 1))])
+    return kind([model, *(copy.deepcopy(model) for _ in range(members - 1))]) if kind.MEMBER else model
 
 
 def check_size(structure: LatentTree | RegionGraph, size: int) -> None:
@@ -197,7 +195,7 @@ def _check_nested(name: str, value: object, depth: int) -> None:
     if depth == 0:
         return  # the structure itself checks its numbers
     if not isinstance(value, list):
-        raise ArgumentError(name, f"lists of whole numbers, {_DEPTHS[name]} deep", repr(value)[:80])
+        raise ArgumentError(name, f"lists of integers, nested {_DEPTHS[name]} deep", repr(value)[:80])
     for item in value:
         _check_nested(name, item, depth - 1)
 
@@ -221,7 +219,7 @@ def _families(entries: list[Any], variables: int, own: Sequence[type[Family]]) -
 def take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
     """An entry of a description that must be there and have a type."""
     value = entry.get(name)
-    # A truth value is a number to Python, but not in a file.
+    # In Python a boolean is an integer; in a file it is not.
     if name not in entry or not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise ArgumentError(name, f"a value of type {wanted.__name__}", repr(value)[:80])
     return value

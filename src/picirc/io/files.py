@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
+from picirc.atomic import replace_files
 from picirc.errors import ArgumentError
 from picirc.io.describe import Description
 
+FilePath = str | PathLike[str]
+
 FORMAT = 1
+_SUFFIX, _TENSORS, _COPY = ".safetensors", "model.safetensors", "model.json"
 _LARGEST = 1e15  # parameter; training does not come near it
 _KEY = "picirc"  # of the description among the metadata of the file
 # What reading can raise when a file is not what it says it is.
@@ -29,7 +34,7 @@ _FAILURES = (
 
 
 def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[bytes, str]:
-    """The bytes of a file, and the description in it as a text for people.
+    """The bytes of a file, and the description in it as readable text.
 
     The description gets the version of the format and the checksum of the tensors; it has a checksum of its own beside
     it.
@@ -45,8 +50,27 @@ def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
         return save(dict(tensors), metadata={_KEY: text}), readable
     except SafetensorError as error:  # a header of more than 100 MB
         raise ArgumentError(
-            "model", "a description that fits into a file", f"{len(text):,} letters ({error})"
+            "model", "a description that fits into a file", f"{len(text):,} characters ({error})"
         ) from error
+
+
+def write(path: FilePath, content: bytes, readable: str) -> None:
+    """Write what ``pack`` made in one move: to a ``.safetensors`` file, or with a readable copy into a folder."""
+    target = Path(path)
+    if target.suffix == _SUFFIX:
+        replace_files({target: content})
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    replace_files({target / _TENSORS: content, target / _COPY: f"{readable}\n".encode(errors="backslashreplace")})
+
+
+def file_of(path: FilePath, writer: str = "pc.save") -> Path:
+    """The file of a model in a folder, or the file itself."""
+    target = Path(path)
+    found = target / _TENSORS if target.is_dir() else target
+    if not found.is_file():
+        raise ArgumentError("path", f"a folder or file that {writer} wrote", f"nothing at {found}")
+    return found
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which the rows of a model's tensors stand in a file.
+"""The order of the rows of a model's tensors in a file.
 
 Inside a model the planner decides which functions share a tensor and in which order; that may change from version to
 version. In a file the tensors are named, and their rows sorted, by what they belong to:
@@ -7,11 +7,11 @@ version. In a file the tensors are named, and their rows sorted, by what they be
 ====================================  ==========================================================================
 tensor                                rows
 ====================================  ==========================================================================
-``weights.{given}.{integrated}``      integrals with so many latents given and integrated, by the numbers of the
+``weights.{given}.{integrated}``      integrals with this many latents given and integrated, by the numbers of the
 (HCLT), ``integrals.….*`` (PIC)       integrated latents, of those given, and of the partition
-``mixtures.{arity}``                  regions with so many partitions, by number
+``mixtures.{arity}``                  regions with this many partitions, by number
 ``inputs.{family}`` (HCLT)            input units, by variable, then by the integral above
-``inputs.{family}.{n}.{axis}.*``      the same, of the variables that hang on latent ``axis`` of ``n`` integrated at
+``inputs.{family}.{n}.{axis}.*``      the same, of the variables below latent ``axis`` of ``n`` integrated at
 (PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
                                       order of their first variables
 ``correlations.block{b}`` (PIC)       what makes the correlations of these variables, in ascending order
@@ -32,23 +32,15 @@ from torch import Tensor
 
 from picirc.compile.plan import Plan
 from picirc.engine.schedule import InputStep, SumStep
-from picirc.ensemble import Ensemble
 from picirc.functions.nets import Bank
 from picirc.inputs import group_columns
 from picirc.model import Model
-from picirc.pic import PIC
 from picirc.symbolic.units import Integral, Sum
 
 _MEMBER = "members"
 
 Key = tuple[Any, ...]
 Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to
-
-_ROWS = {
-    "none": ("hidden", "hidden_bias", "head", "head_bias", "turns", "turns_bias"),
-    "composite": ("head", "head_bias", "turns", "turns_bias"),
-    "full": (),
-}  # the tensors of a bank that have a row for each function
 
 
 @dataclass(frozen=True)
@@ -68,34 +60,35 @@ class Piece:
 
 def to_file(model: Model) -> dict[str, Tensor]:
     """The tensors of a model as a file has them."""
-    if isinstance(model, Ensemble):
-        parts = [(f"{_MEMBER}.{i}.", to_file(model.member(i))) for i in range(len(model.members))]
-        return {start + name: tensor for start, part in parts for name, tensor in part.items()}
-    own = model.state_dict()
     stored: dict[str, Tensor] = {}
-    for name, pieces in _by_name(model).items():
-        whole = torch.cat([own[piece.name] for piece in pieces])
-        stored[name] = whole if pieces[0].keys is None else whole[_order(pieces)]
+    for start, part in _parts(model):
+        own = part.state_dict()
+        for name, pieces in _by_name(part).items():
+            whole = torch.cat([own[piece.name] for piece in pieces])
+            stored[start + name] = whole if pieces[0].keys is None else whole[_order(pieces)]
     return stored
 
 
 def from_file(model: Model, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a file as the model has them: ``to_file`` undone, as tensors of their own."""
     found: dict[str, Tensor] = {}
-    if isinstance(model, Ensemble):
-        for number in range(len(model.members)):
-            start = f"{_MEMBER}.{number}."
-            part = {name.removeprefix(start): tensor for name, tensor in stored.items() if name.startswith(start)}
-            found |= {start + name: tensor for name, tensor in from_file(model.member(number), part).items()}
-        return found
-    own = model.state_dict()
-    for name, pieces in _by_name(model).items():
-        whole = stored[name].clone()
-        if pieces[0].keys is not None:
-            whole[_order(pieces)] = stored[name]
-        parts = whole.split([len(own[piece.name]) for piece in pieces])
-        found |= {piece.name: part.clone() for piece, part in zip(pieces, parts, strict=True)}
+    for start, part in _parts(model):
+        own = part.state_dict()
+        for name, pieces in _by_name(part).items():
+            whole = stored[start + name].clone()
+            if pieces[0].keys is not None:
+                whole[_order(pieces)] = stored[start + name]
+            rows = whole.split([len(own[piece.name]) for piece in pieces])
+            found |= {start + piece.name: tensor.clone() for piece, tensor in zip(pieces, rows, strict=True)}
     return found
+
+
+def _parts(model: Model) -> Iterator[tuple[str, Model]]:
+    """The members of an ensemble, or the model itself, with what the names of their tensors begin with."""
+    parts = {id(part): part for part in model.parts}
+    for name, module in model.named_modules():
+        if id(module) in parts:
+            yield f"{name}." if name else "", parts[id(module)]
 
 
 def count_members(stored: Iterable[str]) -> int:
@@ -109,14 +102,9 @@ def layout(model: Model) -> Iterator[Piece]:
     for name in model.state_dict():
         kind, number, *rest = name.split(".")
         stored, keys = blocks[kind][int(number)]
-        rows = True
-        if kind in ("integrals", "inputs") and isinstance(model, PIC):
-            bank = model.get_submodule(f"{kind}.{number}")
-            assert isinstance(bank, Bank)
-            rows = ".".join(rest) in _ROWS[bank.sharing]
-        elif kind == "correlations":
-            rows = False
-        yield Piece(name, ".".join([stored, *rest]), tuple(keys) if rows else None)
+        owner = getattr(model, kind)[int(number)]  # a bank of functions, or a single tensor
+        by_row = ".".join(rest) in Bank.BY_ROW[owner.sharing] if isinstance(owner, Bank) else kind != "correlations"
+        yield Piece(name, ".".join([stored, *rest]), tuple(keys) if by_row else None)
 
 
 def _by_name(model: Model) -> dict[str, list[Piece]]:
@@ -143,7 +131,7 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
         slots = zip(group.columns.tolist(), group.rows.tolist(), strict=True)
         keys = [(column, above[group.pool, row]) for column, row in slots]
         name = f"inputs.{families.index(group.family)}"
-        if isinstance(model, PIC):
+        if model.has_rule:  # nets of latents at different places are not alike; tables are
             latents = keys[0][1][0]
             name += f".{len(latents)}.{group.axes[0] if group.axes else 0}"
         if group.correlation is not None:

@@ -27,8 +27,6 @@ from picirc.model import AnyRule, CircuitModel, Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import RandomRule
 
-_CORRELATION_SPEED = 4.0
-
 AnyModel = TypeVar("AnyModel", bound=Model | Circuit)
 
 
@@ -209,7 +207,7 @@ def _validation_rule(rule: AnyRule | None) -> AnyRule | None:
     return rule.resize(2 * len(rule)).rule if isinstance(rule, RandomRule) else rule
 
 
-def _optimizer(name: str, model: nn.Module, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
+def _optimizer(name: str, model: Model, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
     kinds: dict[str, type[torch.optim.Adam | torch.optim.AdamW]] = {
         "adam": torch.optim.Adam,
         "adamw": torch.optim.AdamW,
@@ -218,16 +216,10 @@ def _optimizer(name: str, model: nn.Module, betas: tuple[float, float], weight_d
         raise ArgumentError("optimizer", '"adam" or "adamw"', name)
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise ArgumentError("betas", "two numbers from 0 to below 1", betas)
-    # Biases and correlations say how columns are distributed, not how they depend on a latent: they do not decay.
-    # Correlations begin at zero and are seldom small, so they take longer steps.
-    named = dict(model.named_parameters())
-    correlations = [p for n, p in named.items() if n.startswith("correlations")]
-    biases = [p for n, p in named.items() if n.endswith("bias")]
-    others = [p for n, p in named.items() if not n.startswith("correlations") and not n.endswith("bias")]
-    groups: list[dict[str, Any]] = [
-        {"params": others, "weight_decay": weight_decay, "speed": 1.0},
-        {"params": biases, "weight_decay": 0.0, "speed": 1.0},
-        {"params": correlations, "weight_decay": 0.0, "speed": _CORRELATION_SPEED},
+    groups = [
+        {"params": group.parameters, "weight_decay": weight_decay if group.decay else 0.0, "speed": group.speed}
+        for group in model.parameter_groups()
+        if group.parameters
     ]
     # Fused, an update is one pass over memory instead of ten; with many parameters that is a quarter of a step.
-    return kinds[name]([g for g in groups if g["params"]], lr=1e-2, betas=betas, fused=True)
+    return kinds[name](groups, lr=1e-2, betas=betas, fused=True)

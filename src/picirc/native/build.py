@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from picirc.folders import cache_folder
+from picirc.atomic import cache_folder
 
 _FLAGS = ["-O3", "-std=c11", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 _SECONDS = 60  # that a compiler may take; it needs about one
@@ -84,7 +84,7 @@ def _load(compiler: Sequence[str]) -> ctypes.CDLL:
 
 
 def _own_folder() -> Path:
-    """The folder of the libraries, which nobody else can write to."""
+    """The folder of the libraries, which only the user can write to."""
     folder = cache_folder() / "kernels"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -109,7 +109,7 @@ def _open(folder: Path, start: str) -> int | None:
 
 
 def _compile(compiler: Sequence[str], source: str, folder: Path, start: str) -> int:
-    """Compile next to the place and then move the result there, so that nobody loads half of it."""
+    """Compile next to the place and then move the result there, so that no process loads half of it."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
         code, result = Path(work) / "kernels.c", Path(work) / "kernels.so"
         code.write_text(source, encoding="utf-8")

@@ -35,7 +35,7 @@ Two = tuple[Array, Array]  # values of the data, and of the samples
 
 _ROW, _GAP, _PAD = 32.0, 44.0, 10.0  # between leaves, between generations, inside the frame of a name
 _THICKEST = 7.0
-_MOST_CENTRED = 40  # latents of a tree that is seen at once
+_MOST_CENTRED = 40  # latents of a tree that fits on a screen
 
 MOST_PAIRS = 6
 _MOST_DOTS = 400

@@ -11,16 +11,14 @@ from typing import Any
 
 import torch
 
-from picirc.atomic import replace_files
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io.describe import only, take
-from picirc.io.files import check_tensors, pack, read_description, read_file, refusing
+from picirc.io.files import check_tensors, file_of, pack, read_description, read_file, refusing, write
 from picirc.sequences.neural import SequencePIC
 from picirc.tables import Schema
 
 KIND = "SequencePIC"
-_SUFFIX, _TENSORS, _COPY = ".safetensors", "model.safetensors", "model.json"
 _SETTINGS = {"dims": int, "width": int, "rank": int, "points": int, "timed": bool}
 _MOST = 2**20  # of any size in a description
 _CONTAINERS = ("numpy", "mapping", "pandas", "polars", "pyarrow", "modin", "cudf")
@@ -40,22 +38,14 @@ def save_chain(
             raise ArgumentError("model", "parameters that are numbers", f"NaN in {name}")
     settings = {name: value for name, value in model.settings.items() if name != "families"}
     description = {"kind": KIND, "settings": settings, "schema": dict(schema), "about": dict(about)}
-    content, readable = pack(description | {"summary": dict(summary)}, tensors)
-    target = Path(path)
-    if target.suffix == _SUFFIX:
-        replace_files({target: content})
-        return
-    target.mkdir(parents=True, exist_ok=True)
-    replace_files({target / _TENSORS: content, target / _COPY: f"{readable}\n".encode(errors="backslashreplace")})
+    write(path, *pack(description | {"summary": dict(summary)}, tensors))
 
 
 def load_chain(
     path: Path, families: Sequence[type[Family]]
 ) -> tuple[SequencePIC, Schema, dict[str, Any], dict[str, Any]]:
     """Read what ``save_chain`` wrote; a file that is not what it claims to be is refused."""
-    file = path / _TENSORS if path.is_dir() else path
-    if not file.is_file():
-        raise ArgumentError("path", "a folder or file that SequenceModel.save wrote", f"nothing at {file}")
+    file = file_of(path, "SequenceModel.save")
     with refusing(file):
         metadata, tensors, _ = read_file(file)
         description = read_description(metadata)
