@@ -56,9 +56,8 @@ def map_folder(
         workers=files.workers, resume=files.resume, overwrite=files.overwrite,
     )  # fmt: skip
     rows, todo = (sum(each.rows for each in part) for part in (spread.fragments, spread.pending))
-    tell(
-        f"{rows:,} rows in {len(spread.fragments):,} files, of which {todo:,} rows in {len(spread.pending):,} files are to do"
-    )
+    left = f"of which {todo:,} rows in {len(spread.pending):,} files are to do"
+    tell(f"{rows:,} rows in {len(spread.fragments):,} files, {left}")
     tell(f"{spread.workers} processes, with less than {spread.ceiling / 2**30:.1f} GiB of memory together")
     started = time.perf_counter()
     with _progress(todo) as progress:

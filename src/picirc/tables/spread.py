@@ -194,12 +194,15 @@ def _check_types(mapper: Mapper, source: Path, fragments: list[Fragment]) -> Non
 def _map_file(mapper: Mapper, source: Path, target: Path) -> None:
     """Map one file, some rows at a time."""
     parquet = import_module("pyarrow.parquet")
-    with parquet.ParquetFile(source, buffer_size=_BUFFER) as file, replacing(target) as (partial,):
-        with parquet.ParquetWriter(partial, mapper.schema(file.schema_arrow)) as writer:
-            for batch in file.iter_batches(_ROWS):
-                writer.write_table(mapper(batch))
-                with _done.get_lock():
-                    _done.value += batch.num_rows
+    with (
+        parquet.ParquetFile(source, buffer_size=_BUFFER) as file,
+        replacing(target) as (partial,),
+        parquet.ParquetWriter(partial, mapper.schema(file.schema_arrow)) as writer,
+    ):
+        for batch in file.iter_batches(_ROWS):
+            writer.write_table(mapper(batch))
+            with _done.get_lock():
+                _done.value += batch.num_rows
 
 
 # The workers
