@@ -3,9 +3,9 @@
 
 Every conditional density says that ``(v − Σ a_i z_i − b) / σ`` is standard normal: a *row* ``A u − c`` of a
 least-squares problem in the unknowns ``u``. A function of the circuit is ``exp(−½ ‖A u − c‖² + g)``. Products put rows
-below each other, and a latent is integrated out by a QR decomposition of the rows that mention it: its own row gives the
-volume, and the others go on. Only square roots of precisions appear, so variances of very different size do no harm, and
-the work grows with the number of latents where each row mentions few of them, as in a chain or a tree.
+below each other, and a latent is integrated out by a QR decomposition of the rows that mention it: its own row gives
+the volume, and the others go on. Only square roots of precisions appear, so variances of very different size do no
+harm, and the work grows with the number of latents where each row mentions few of them, as in a chain or a tree.
 """
 
 from __future__ import annotations
