@@ -65,14 +65,14 @@ class Stream:
         """The stream with some of its columns."""
         return Stream(self._dataset, names)
 
-    def chunks(self, group: Group) -> Iterator[Any]:
-        """The rows of a group in order, as Arrow tables of at most ``CHUNK`` rows."""
+    def chunks(self, group: Group, size: int = CHUNK) -> Iterator[Any]:
+        """The rows of a group in order, as Arrow tables of at most ``size`` rows."""
         arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
         fragment, schema = self._fragments[group.file], self._dataset.schema
         known = import_module("pyarrow.dataset").get_partition_keys(fragment.partition_expression)
         with fragment.open() as source, parquet.ParquetFile(source, buffer_size=_BUFFER, pre_buffer=False) as file:
             own = [name for name in self.names if name in file.schema_arrow.names]
-            for batch in file.iter_batches(CHUNK, row_groups=[group.place], columns=own, use_threads=False):
+            for batch in file.iter_batches(size, row_groups=[group.place], columns=own, use_threads=False):
                 columns = {
                     name: batch.column(name).cast(schema.field(name).type)
                     if name in own
