@@ -5,8 +5,7 @@ PEERS := .venv-peers/bin
 PACKAGE := .venv-package/bin
 
 .PHONY: demo test pytest test-pages test-browser test-engines check format package sanity bench bench-training bench-tables \
-	bench-sequences bench-peers \
-	hammer docs docs-serve clean
+	bench-sequences bench-peers bench-scale hammer hammer-scale docs docs-serve clean
 
 demo: .venv/ready
 	$(BIN)/python examples/demo.py
@@ -97,6 +96,10 @@ bench-peers: .venv-peers/ready
 hammer: .venv/ready
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
 	nice -n 5 $(BIN)/python hammer/run.py $(ARGS)
+
+# A folder of files scored by two processes that are killed at twenty random moments and resumed; some minutes.
+hammer-scale: .venv/ready
+	nice -n 5 $(BIN)/python hammer/run.py --only "scoring a folder" $(ARGS)
 
 # The documentation as a site of HTML pages in site/; a link that leads nowhere is an error.
 docs: .venv/ready

@@ -25,6 +25,7 @@ ATTACKS = (
     ("killed while fitting", "processes", "killed_fitting"),
     ("killed while scoring", "processes", "killed_scoring"),
     ("killed while resuming", "processes", "killed_resuming"),
+    ("killed while scoring a folder", "folders", "killed_mapping"),
     ("Ctrl-C", "processes", "interrupted"),
     ("full disk", "processes", "full_disk"),
     ("two writers", "processes", "two_writers"),
@@ -70,17 +71,17 @@ def main() -> int:
     parser.add_argument("--only", default="", help="attacks whose name contains this")
     arguments = parser.parse_args()
     total, started = 0, time.perf_counter()
-    print(f"{'attack':<30} {'tried':>7} {'failed':>7} {'seconds':>8}  note")
+    print(f"{'attack':<32} {'tried':>7} {'failed':>7} {'seconds':>8}  note")
     for title, module, name in ATTACKS:
         if arguments.only not in title:
             continue
         begun = time.perf_counter()
         tried, failures, note = attempt(module, name, arguments.seed, arguments.scale)
         total += len(failures)
-        print(f"{title:<30} {tried:>7,} {len(failures):>7,} {time.perf_counter() - begun:>8.0f}  {note}", flush=True)
+        print(f"{title:<32} {tried:>7,} {len(failures):>7,} {time.perf_counter() - begun:>8.0f}  {note}", flush=True)
         for words in failures[:5]:
             print(f"    {words}", file=sys.stderr)
-    print(f"{'all':<30} {'':>7} {total:>7,} {time.perf_counter() - started:>8.0f}  seed {arguments.seed}")
+    print(f"{'all':<32} {'':>7} {total:>7,} {time.perf_counter() - started:>8.0f}  seed {arguments.seed}")
     return int(total > 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -12,6 +13,7 @@ import picirc as pc
 from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, network, paper_ltm
 from oracles import joint_normal, normal_log_prob, observed_normal
 from picirc.errors import ArgumentError, IntractableError, StructureError
+from picirc.exact import _conditionals, _Rows
 
 TOLERANCE = 1e-10
 
@@ -233,3 +235,92 @@ def test_data_have_a_column_per_variable(x, message):
 def test_a_number_of_samples_is_positive(n):
     with pytest.raises(ArgumentError, match="n: expected a positive integer"):
         CASES["lg_tree"].circuit.exact().sample(n)
+
+
+def chain_net(length: int, weight: float = 0.9, noises: tuple[float, ...] = (0.5,)) -> pc.BayesNet:
+    """A chain of latents, each with one observed child; the noise goes through the given values in turn."""
+    latents, observed = {}, {}
+    for i in range(length):
+        std = noises[i % len(noises)]
+        latents[f"z{i}"] = LG({f"z{i - 1}": weight} if i else {}, 0.1, std)
+        observed[f"x{i}"] = LG({f"z{i}": 1.0}, -0.2, 0.3 * noises[(i + 1) % len(noises)])
+    return network(latents, observed)
+
+
+def precise_log_prob(net: pc.BayesNet, x: list[float]) -> float:
+    """The log-density of a chain by Kalman's filter with sixty digits."""
+    with mpmath.workdps(60):
+        mean, var, total = mpmath.mpf(0), mpmath.mpf(0), mpmath.mpf(0)
+        for latent, observed, value in zip(net.latents.values(), net.variables.values(), x, strict=True):
+            a = mpmath.mpf(next(iter(latent.weights.values()), 0.0))
+            mean, var = a * mean + mpmath.mpf(latent.bias), a * a * var + mpmath.mpf(latent.std) ** 2
+            spread = var + mpmath.mpf(observed.std) ** 2
+            error = mpmath.mpf(value) - mean - mpmath.mpf(observed.bias)
+            total -= (error**2 / spread + mpmath.log(2 * mpmath.pi * spread)) / 2
+            mean, var = mean + var / spread * error, var - var**2 / spread
+        return float(total)
+
+
+@pytest.mark.parametrize("order", ["default", "children first", "parents first"])
+@pytest.mark.parametrize(
+    ("weight", "noises"), [(2.0, (0.5,)), (0.9, (1e-6, 1.0, 1e6)), (0.5, (1e-9, 1e3)), (-3.0, (1e-2, 1e-4))]
+)
+def test_extreme_variances_lose_no_more_digits_than_the_data_have(weight, noises, order):
+    """A value divided by the smallest noise has only so many digits behind the point."""
+    net = chain_net(32 if weight > 0 else 16, weight, noises)
+    orders = {"default": None, "children first": net.children_first, "parents first": net.children_first[::-1]}
+    exact = pc.from_bayesnet(net, orders[order]).exact()
+    x = exact.sample(3, torch.Generator().manual_seed(0))
+    smallest = min(function.std for function in (*net.latents.values(), *net.variables.values()))
+    for row, found in zip(x, exact.log_prob(x).tolist(), strict=True):
+        rounding = 2.0**-52 * float(row.abs().max()) / smallest
+        assert rounding < 1e-2
+        assert found == pytest.approx(precise_log_prob(net, row.tolist()), rel=1e-12, abs=8 * rounding)
+    mean, cov = observed_normal(net)
+    np.testing.assert_allclose(exact.covariance, cov, rtol=1e-12)
+    np.testing.assert_allclose(exact.mean, mean, rtol=1e-12)
+
+
+def test_a_chain_of_a_thousand_agrees_with_the_filter():
+    exact = pc.from_bayesnet(chain_net(1000)).exact()
+    x = exact.sample(2, torch.Generator().manual_seed(0))
+    expected = [precise_log_prob(chain_net(1000), row.tolist()) for row in x]
+    np.testing.assert_allclose(exact.log_prob(x), expected, rtol=1e-12)
+
+
+def test_elimination_keeps_intermediate_functions_small():
+    """The rows of a step do not grow with the length of the chain, so the work is linear in it."""
+    sizes = []
+
+    class Watched(_Rows):
+        def _triangular(self, row):
+            sizes.append(row.left.numel())
+            return super()._triangular(row)
+
+    nodes, latents = _conditionals(pc.from_bayesnet(chain_net(200)))
+    rows = Watched([node.row({f"x{i}": torch.zeros(1) for i in range(200)}, 1) for node in nodes])
+    for latent in latents:
+        rows.integrate(latent)
+    assert max(sizes) <= 8
+
+
+def test_integrals_over_latents_of_one_name_are_different_latents():
+    parts = [pc.Integral("z", pc.Input(x, LG({"z": 2.0}, std=0.5)), LG(std=std)) for x, std in (("x", 1.0), ("y", 3.0))]
+    exact = pc.Circuit(pc.Product(*parts)).exact()
+    np.testing.assert_allclose(exact.covariance, np.diag([4.25, 36.25]), rtol=1e-12)
+
+
+def test_densities_may_be_given_backwards():
+    """``∫ N(z; w, 1) dw = 1`` is no density of w, and the whole is a normal density all the same."""
+    inner = pc.Integral("w", pc.Input("x", LG({"z": 1.0})), [pc.Factor(("z",), LG({"w": 1.0}))])
+    exact = pc.Circuit(pc.Integral("z", inner, LG(bias=2.0))).exact()
+    assert float(exact.mean) == pytest.approx(2.0)
+    assert float(exact.covariance) == pytest.approx(2.0)
+
+
+def test_gradients_reach_the_data():
+    exact = CASES["lg_dag"].circuit.exact()
+    x = exact.sample(2, torch.Generator().manual_seed(1)).requires_grad_()
+    exact.log_prob(x).sum().backward()
+    expected = -torch.linalg.solve(exact.covariance, (x.detach() - exact.mean).T).T
+    torch.testing.assert_close(x.grad, expected, rtol=1e-8, atol=1e-8)

@@ -49,7 +49,7 @@ def replacing(*targets: Path) -> Iterator[list[Path]]:
     folder = targets[0].parent
     for target in targets:
         _check_target(target)
-        _remove_stale(target)
+        remove_partial(target, _STALE)
     token = secrets.token_hex(8)
     partial = [target.with_name(f".{target.name}.{token}{_SUFFIX}") for target in targets]
     try:
@@ -79,10 +79,11 @@ def _check_target(target: Path) -> None:
             raise ArgumentError(str(target), "a file, or nothing there", "a folder or a device")
 
 
-def _remove_stale(target: Path) -> None:
+def remove_partial(target: Path, older: float = 0.0) -> None:
+    """Remove what writers of a file that have died left over, unless it was written in the last so many seconds."""
     for path in target.parent.glob(f".{_literal(target.name)}.*{_SUFFIX}"):
         with contextlib.suppress(OSError):  # another process may be faster
-            if time.time() - path.stat().st_mtime > _STALE:
+            if time.time() - path.stat().st_mtime >= older:
                 path.unlink()
 
 

@@ -1,64 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closed-form integration of linear-Gaussian circuits.
 
-The function of every unit is ``exp(−½ vᵀ K v + hᵀ v + g)`` over observed variables and free latents. Products add these
-forms, integrals complete the square; at the root only the observed variables are left, and the function is a
-multivariate normal density. This works for trees and DAGs and for every elimination order, because nothing needs to be
-a conditional density on the way.
+Every conditional density says that ``(v − Σ a_i z_i − b) / σ`` is standard normal: a *row* ``A u − c`` of a
+least-squares problem in the unknowns ``u``. A function of the circuit is ``exp(−½ ‖A u − c‖² + g)``. Products put rows
+below each other, and a latent is integrated out by a QR decomposition of the rows that mention it: its own row gives
+the volume, and the others go on. Only square roots of precisions appear, so variances of very different size do no
+harm, and the work grows with the number of latents where each row mentions few of them, as in a chain or a tree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError, IntractableError
 from picirc.functions import LinearGaussian
+from picirc.structure.dag import topological_order
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
-
-@dataclass(frozen=True)
-class Quadratic:
-    """``exp(−½ vᵀ K v + hᵀ v + g)`` over named variables."""
-
-    names: tuple[str, ...]
-    K: Tensor
-    h: Tensor
-    g: Tensor
-
-    def __mul__(self, other: Quadratic) -> Quadratic:
-        names = tuple(dict.fromkeys(self.names + other.names))
-        left, right = self._over(names), other._over(names)
-        return Quadratic(names, left.K + right.K, left.h + right.h, self.g + other.g)
-
-    def integrate(self, names: Sequence[str]) -> Quadratic:
-        """The integral over some of the variables."""
-        out = [self.names.index(name) for name in names if name in self.names]
-        rest = [i for i in range(len(self.names)) if i not in out]
-        chol, failed = torch.linalg.cholesky_ex(self.K[out][:, out])
-        if failed or len(out) < len(names):
-            raise IntractableError(f"no closed form: nothing keeps the integral over {', '.join(names)} finite.")
-        cross = torch.linalg.solve_triangular(chol, self.K[out][:, rest], upper=False)
-        shift = torch.linalg.solve_triangular(chol, self.h[out].unsqueeze(1), upper=False).squeeze(1)
-        log_volume = 0.5 * len(out) * math.log(2 * math.pi) - chol.diagonal().log().sum()
-        return Quadratic(
-            tuple(self.names[i] for i in rest),
-            self.K[rest][:, rest] - cross.T @ cross,
-            self.h[rest] - cross.T @ shift,
-            self.g + log_volume + 0.5 * shift @ shift,
-        )
-
-    def _over(self, names: tuple[str, ...]) -> Quadratic:
-        place = torch.tensor([names.index(name) for name in self.names], dtype=torch.long)
-        K, h = self.K.new_zeros(len(names), len(names)), self.h.new_zeros(len(names))
-        K[place[:, None], place[None, :]] = self.K
-        h[place] = self.h
-        return Quadratic(names, K, h, self.g)
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_MASS_TOLERANCE = 1e-6
 
 
 class ExactGaussian:
@@ -72,14 +40,23 @@ class ExactGaussian:
 
     def __init__(self, variables: Sequence[str], mean: Tensor, covariance: Tensor) -> None:
         self.variables = tuple(variables)
-        self.mean = mean
-        self.covariance = covariance
+        self._mean, self._covariance = mean, covariance
+
+    @property
+    def mean(self) -> Tensor:
+        """The means, ``(D,)``."""
+        return self._mean
+
+    @property
+    def covariance(self) -> Tensor:
+        """The covariances, ``(D, D)``."""
+        return self._covariance
 
     def log_prob(self, x: Tensor) -> Tensor:
         """``log p(x)`` of every row ``(batch, D)``; NaN is missing and integrated out."""
         x = self._rows("x", x)
         missing = x.isnan()
-        result = torch.empty(len(x), dtype=self.mean.dtype)
+        result = torch.empty(len(x), dtype=x.dtype)
         patterns, which = missing.unique(dim=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
             rows = which == number
@@ -92,37 +69,41 @@ class ExactGaussian:
         if unknown or not evidence or len(evidence) == len(self.variables):
             expected = f"values for some, not all, of {', '.join(self.variables)}"
             raise ArgumentError("evidence", expected, ", ".join(unknown or evidence) or "none")
-        seen = torch.tensor([name in evidence for name in self.variables])
-        values = [evidence[name] for name in self.variables if name in evidence]
-        if not all(math.isfinite(value) for value in values):
+        if not all(math.isfinite(value) for value in evidence.values()):
             raise ArgumentError("evidence", "finite values", dict(evidence), "leave out what is missing")
-        e = torch.tensor(values, dtype=self.mean.dtype)
-        chol = torch.linalg.cholesky(self.covariance[seen][:, seen])
-        gain = torch.cholesky_solve(self.covariance[seen][:, ~seen], chol).T
-        mean = self.mean[~seen] + gain @ (e - self.mean[seen])
-        covariance = self.covariance[~seen][:, ~seen] - gain @ self.covariance[seen][:, ~seen]
-        names = [name for name in self.variables if name not in evidence]
-        return ExactGaussian(names, mean, covariance)
+        return self._condition(evidence)
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws, ``(n, D)``."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ArgumentError("n", "a positive integer", n)
-        chol: Tensor = torch.linalg.cholesky(self.covariance)
-        noise = torch.randn(n, len(self.mean), dtype=self.mean.dtype, generator=generator)
-        return self.mean + noise @ chol.T
+        return self._sample(n, generator)
 
     def __repr__(self) -> str:
         return f"ExactGaussian({', '.join(self.variables)})"
 
+    def _condition(self, evidence: Mapping[str, float]) -> ExactGaussian:
+        seen = torch.tensor([name in evidence for name in self.variables])
+        values = [evidence[name] for name in self.variables if name in evidence]
+        chol = torch.linalg.cholesky(self.covariance[seen][:, seen])
+        gain = torch.cholesky_solve(self.covariance[seen][:, ~seen], chol).T
+        mean = self.mean[~seen] + gain @ (torch.tensor(values, dtype=self.mean.dtype) - self.mean[seen])
+        covariance = self.covariance[~seen][:, ~seen] - gain @ self.covariance[seen][:, ~seen]
+        return ExactGaussian([name for name in self.variables if name not in evidence], mean, covariance)
+
+    def _sample(self, n: int, generator: torch.Generator | None) -> Tensor:
+        chol: Tensor = torch.linalg.cholesky(self.covariance)
+        noise = torch.randn(n, len(self.mean), dtype=self.mean.dtype, generator=generator)
+        return self.mean + noise @ chol.T
+
     def _log_prob_of(self, x: Tensor, seen: Tensor) -> Tensor:
         chol: Tensor = torch.linalg.cholesky(self.covariance[seen][:, seen])
         standard: Tensor = torch.linalg.solve_triangular(chol, (x - self.mean[seen]).T, upper=False)
-        log_volume = 0.5 * x.shape[1] * math.log(2 * math.pi) + chol.diagonal().log().sum()
+        log_volume = x.shape[1] * _HALF_LOG_2PI + chol.diagonal().log().sum()
         return -0.5 * standard.square().sum(0) - log_volume
 
     def _rows(self, argument: str, x: Tensor) -> Tensor:
-        x = torch.as_tensor(x, dtype=self.mean.dtype)
+        x = torch.as_tensor(x, dtype=torch.float64)
         if x.ndim != 2 or x.shape[1] != len(self.variables):
             expected = f"a tensor (batch, {len(self.variables)})"
             raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
@@ -131,59 +112,268 @@ class ExactGaussian:
         return x
 
 
+class _NetworkGaussian(ExactGaussian):
+    """The same, of a linear-Gaussian network, whose latents are eliminated for each question.
+
+    Args:
+        variables: The observed variables, in the order of the columns.
+        nodes: The conditional density of each variable by name, parents first.
+        order: The latents in the order of their elimination.
+    """
+
+    def __init__(self, variables: Sequence[str], nodes: Mapping[str, Conditional], order: Sequence[str]) -> None:
+        self.variables = tuple(variables)
+        self._nodes, self._order = dict(nodes), tuple(order)
+
+    @cached_property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        """The means, from parents to children."""
+        means: dict[str, float] = {}
+        for name, node in self._nodes.items():
+            means[name] = node.bias + sum(a * means[z] for z, a in node.weights.items())
+        return torch.tensor([means[name] for name in self.variables], dtype=torch.float64)
+
+    @cached_property
+    def covariance(self) -> Tensor:  # type: ignore[override]
+        """The covariances, from how much of each latent's own noise is in each variable."""
+        place = {name: i for i, name in enumerate(name for name in self._nodes if name not in set(self.variables))}
+        shares = {}
+        for name, node in self._nodes.items():
+            own = np.zeros(len(place))
+            for parent, a in node.weights.items():
+                own += a * shares[parent]
+            if name in place:
+                own[place[name]] = node.std
+            shares[name] = own
+        found = torch.from_numpy(np.array([shares[name] for name in self.variables]))
+        noise = torch.tensor([self._nodes[name].std for name in self.variables], dtype=torch.float64)
+        return found @ found.T + noise.square().diag()
+
+    def _log_prob_of(self, x: Tensor, seen: Tensor) -> Tensor:
+        names = [name for name, known in zip(self.variables, seen.tolist(), strict=True) if known]
+        values = dict(zip(names, x.T, strict=True))
+        nodes = self._above(names)
+        rows = _Rows([node.row(values, len(x)) for node in nodes.values()])
+        for name in self._order:
+            if name in nodes:
+                rows.integrate(name)
+        return rows.log_value - _log_norm(nodes.values())
+
+    def _condition(self, evidence: Mapping[str, float]) -> ExactGaussian:
+        values = {name: torch.tensor([value], dtype=torch.float64) for name, value in evidence.items()}
+        rows = _Rows([node.row(values, 1) for node in self._nodes.values()])
+        for name in self._order:
+            rows.integrate(name)
+        return rows.normal([name for name in self.variables if name not in evidence])[0]
+
+    def _sample(self, n: int, generator: torch.Generator | None) -> Tensor:
+        drawn: dict[str, Tensor] = {}
+        for name, node in self._nodes.items():
+            drawn[name] = node.bias + node.std * torch.randn(n, dtype=torch.float64, generator=generator)
+            for parent, a in node.weights.items():
+                drawn[name] += a * drawn[parent]
+        return torch.stack([drawn[name] for name in self.variables], 1)
+
+    def _above(self, names: Sequence[str]) -> dict[str, Conditional]:
+        """The nodes of some variables and of their ancestors; the others integrate to one."""
+        needed, stack = set(names), list(names)
+        while stack:
+            new = [parent for parent in self._nodes[stack.pop()].weights if parent not in needed]
+            needed.update(new)
+            stack.extend(new)
+        return {name: node for name, node in self._nodes.items() if name in needed}
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """``N(v; Σ a_i z_i + b, σ²)``, with names that are unique in the whole circuit."""
+
+    name: str
+    weights: Mapping[str, float]
+    bias: float
+    std: float
+
+    def row(self, values: Mapping[str, Tensor], batch: int) -> Row:
+        """The row of the conditional when some variables have values, ``(batch,)`` each."""
+        terms = {self.name: 1.0} | {z: -a for z, a in self.weights.items()}
+        right = torch.full((batch,), self.bias, dtype=torch.float64)
+        for name, a in terms.items():
+            if name in values:
+                right = right - a * values[name]
+        names = [name for name in terms if name not in values]
+        left = torch.tensor([[terms[name] for name in names]], dtype=torch.float64)
+        return Row(tuple(names), left / self.std, right[None] / self.std)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Rows ``A u − c`` in some unknowns: A ``(rows, unknowns)`` and c ``(rows, batch)``."""
+
+    names: tuple[str, ...]
+    left: Tensor
+    right: Tensor
+
+
+class _Rows:
+    """The function ``exp(−½ ‖A u − c‖² + g)``, with the rows in buckets by their unknowns.
+
+    Args:
+        rows: What it is the product of.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.log_value = torch.zeros(rows[0].right.shape[1] if rows else 1, dtype=torch.float64)  # g, for each point
+        self._count = 0
+        self._rows: dict[int, Row] = {}
+        self._where: dict[str, dict[int, None]] = {}
+        for row in rows:
+            self._add(row)
+
+    def integrate(self, name: str) -> None:
+        """Integrate an unknown out."""
+        stacked = self._stack(self._take(name), (name,))
+        if not stacked.left.numel() or not bool(stacked.left[:, 0].any()):
+            raise IntractableError(f"no closed form: nothing keeps the integral over {name} finite.")
+        rest = self._triangular(stacked)
+        self.log_value = self.log_value + _HALF_LOG_2PI - rest.left[0, 0].abs().log()
+        self._add(Row(rest.names[1:], rest.left[1:, 1:], rest.right[1:]))
+
+    def normal(self, names: Sequence[str]) -> tuple[ExactGaussian, float]:
+        """The normal density over the unknowns that are left, and the logarithm of the mass of the function."""
+        stacked = self._stack(list(self._rows.values()), tuple(names))
+        rest = self._triangular(stacked)
+        if len(rest.left) < len(names) or bool((rest.left.diagonal() == 0).any()):
+            raise IntractableError(f"no closed form: nothing keeps the integral over {', '.join(names)} finite.")
+        mean: Tensor = torch.linalg.solve_triangular(rest.left, rest.right, upper=True).squeeze(1)
+        root: Tensor = torch.linalg.solve_triangular(rest.left, torch.eye(len(names), dtype=mean.dtype), upper=True)
+        log_mass = self.log_value + len(names) * _HALF_LOG_2PI - rest.left.diagonal().abs().log().sum()
+        return ExactGaussian(names, mean, root @ root.T), float(log_mass)
+
+    def _triangular(self, row: Row) -> Row:
+        """The same rows, rotated so that A is upper triangular; what no unknown can explain goes into g."""
+        # Large rows first: the rounding of a rotation is relative to the largest row that takes part in it.
+        order = row.left.abs().amax(1).argsort(descending=True, stable=True)
+        left, right = row.left[order], row.right[order]
+        q, r = torch.linalg.qr(left)
+        turned = q.T @ right
+        if len(left) > len(turned):
+            self.log_value = self.log_value - 0.5 * (right - q @ turned).square().sum(0)
+        return Row(row.names, r, turned)
+
+    def _stack(self, rows: Sequence[Row], first: tuple[str, ...]) -> Row:
+        names = tuple(dict.fromkeys((*first, *(name for row in rows for name in row.names))))
+        place = {name: i for i, name in enumerate(names)}
+        left = torch.zeros(sum(len(row.left) for row in rows), len(names), dtype=torch.float64)
+        start = 0
+        for row in rows:
+            left[start : start + len(row.left), [place[name] for name in row.names]] = row.left
+            start += len(row.left)
+        right = torch.cat([row.right for row in rows]) if rows else torch.zeros(0, 1, dtype=torch.float64)
+        return Row(names, left, right)
+
+    def _add(self, row: Row) -> None:
+        if not row.names:
+            self.log_value = self.log_value - 0.5 * row.right.square().sum(0)
+        elif len(row.left):
+            self._count += 1
+            self._rows[self._count] = row
+            for name in row.names:
+                self._where.setdefault(name, {})[self._count] = None
+
+    def _take(self, name: str) -> list[Row]:
+        numbers = self._where.pop(name, {})
+        found = [self._rows.pop(number) for number in numbers]
+        for number, row in zip(numbers, found, strict=True):
+            for other in row.names:
+                if other != name:
+                    del self._where[other][number]
+        return found
+
+
 def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
     """The closed form of a linear-Gaussian circuit."""
     circuit.properties.require("smooth", "decomposable", purpose="exact integration")
-    functions: dict[Unit, Quadratic] = {}
-    for unit in circuit.units:
-        name = circuit.names[unit]
-        match unit:
-            case Input():
-                functions[unit] = _conditional(unit.variable, unit.function, name)
-            case Product():
-                functions[unit] = _product([functions[child] for child in unit.inputs])
-            case Integral():
-                for factor in unit.factors:
-                    if len(factor.variables) != 1:
-                        raise IntractableError(f"no closed form: the unit {name} carries a joint density.")
-                factors = [_conditional(f.variables[0], f.function, name) for f in unit.factors]
-                functions[unit] = _product([functions[unit.child], *factors]).integrate(unit.variables)
-            case Sum():
-                raise IntractableError(
-                    f"no closed form: the sum unit {name} makes a mixture of normals, not one; use integrate(rule)."
-                )
-    root = functions[circuit.root]._over(circuit.variables)
-    log_mass = float(root.integrate(circuit.variables).g)
-    # What rounding may make of log 1 grows with the terms that cancel.
-    if abs(log_mass) > 1e-4 + 1e-10 * abs(float(root.g)):
+    _check_functions(circuit)
+    conditionals, latents = _conditionals(circuit)
+    nodes = {node.name: node for node in conditionals}
+    if len(nodes) == len(conditionals) and not set(latents) - set(nodes):
+        try:
+            order = topological_order({name: tuple(node.weights) for name, node in nodes.items()})
+            return _NetworkGaussian(circuit.variables, {name: nodes[name] for name in order}, latents)
+        except ArgumentError:  # a cycle
+            pass
+    rows = _Rows([node.row({}, 1) for node in conditionals])
+    for latent in latents:
+        rows.integrate(latent)
+    found, log_mass = rows.normal(circuit.variables)
+    log_mass -= _log_norm(conditionals)
+    if abs(log_mass) > _MASS_TOLERANCE:
         raise IntractableError(
             f"no closed form: the function of {circuit.names[circuit.root]} has the mass {math.exp(log_mass):.3g} "
             "instead of one; give every latent one density, conditioned on latents above it."
         )
-    covariance = torch.cholesky_inverse(torch.linalg.cholesky(root.K))
-    return ExactGaussian(circuit.variables, covariance @ root.h, covariance)
+    return found
 
 
-def _product(parts: Sequence[Quadratic]) -> Quadratic:
-    zero = torch.zeros((), dtype=torch.float64)
-    total = Quadratic((), zero.new_zeros(0, 0), zero.new_zeros(0), zero)
-    for part in parts:
-        total = total * part
-    return total
+def _check_functions(circuit: SymbolicCircuit) -> None:
+    """Raise unless all functions are linear-Gaussian."""
+    for unit in circuit.units:
+        name = circuit.names[unit]
+        if isinstance(unit, Sum):
+            raise IntractableError(
+                f"no closed form: the sum unit {name} makes a mixture of normals, not one; use integrate(rule)."
+            )
+        carried = unit.factors if isinstance(unit, Integral) else [unit] if isinstance(unit, Input) else []
+        for carrier in carried:
+            if not isinstance(carrier, Input) and len(carrier.variables) != 1:
+                raise IntractableError(f"no closed form: the unit {name} carries a joint density.")
+            if not isinstance(carrier.function, LinearGaussian):
+                raise IntractableError(
+                    f"no closed form: the unit {name} carries {carrier.function!r}, which is not linear-Gaussian; "
+                    "use integrate(rule)."
+                )
 
 
-def _conditional(variable: str, function: object, unit: str) -> Quadratic:
-    """``N(v; Σ a_i z_i + b, σ²)`` as a quadratic in v and z."""
-    if not isinstance(function, LinearGaussian):
-        raise IntractableError(
-            f"no closed form: the unit {unit} carries {function!r}, which is not linear-Gaussian; use integrate(rule)."
-        )
-    direction = torch.tensor([1.0, *(-a for a in function.weights.values())], dtype=torch.float64)
-    precision = function.std**-2
-    g = -0.5 * function.bias**2 * precision - math.log(function.std) - 0.5 * math.log(2 * math.pi)
-    return Quadratic(
-        (variable, *function.parents),
-        torch.outer(direction, direction) * precision,
-        direction * function.bias * precision,
-        torch.tensor(g, dtype=torch.float64),
-    )
+def _conditionals(circuit: SymbolicCircuit) -> tuple[list[Conditional], list[str]]:
+    """All conditional densities, and the latents in the order of their elimination.
+
+    Two integrals over latents of the same name are over different latents; the second gets another name.
+    """
+    found: list[Conditional] = []
+    latents: list[str] = []
+    used: set[str] = set(circuit.variables)
+    stack: list[tuple[Unit, dict[str, str]]] = [(circuit.root, {})]
+    while stack:
+        unit, names = stack.pop()
+        match unit:
+            case Input():
+                found.append(_conditional(unit.variable, unit.function, names))
+            case Product():
+                stack.extend((child, names) for child in unit.inputs)
+            case Integral():
+                own = {latent: _fresh(latent, used) for latent in unit.variables}
+                used.update(own.values())
+                latents.extend(own.values())
+                known = names | own
+                found.extend(_conditional(f.variables[0], f.function, known) for f in unit.factors)
+                stack.append((unit.child, {z: known[z] for z in circuit.free(unit.child)}))
+    return found, latents[::-1]
+
+
+def _fresh(name: str, used: set[str]) -> str:
+    number = 2
+    fresh = name
+    while fresh in used:
+        fresh, number = f"{name} ({number})", number + 1
+    return fresh
+
+
+def _conditional(variable: str, function: object, names: Mapping[str, str]) -> Conditional:
+    assert isinstance(function, LinearGaussian)
+    weights = {names[z]: a for z, a in function.weights.items()}
+    return Conditional(names.get(variable, variable), weights, function.bias, function.std)
+
+
+def _log_norm(nodes: Iterable[Conditional]) -> float:
+    """``Σ log σ + ½ log 2π`` over conditional densities."""
+    return sum(math.log(node.std) + _HALF_LOG_2PI for node in nodes)

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from picirc.cli.options import (
     ColumnOptions,
     DataOptions,
+    FolderOptions,
     ModelOptions,
     OutputOptions,
     QueryOptions,
@@ -19,11 +20,13 @@ from picirc.cli.options import (
     SequenceOptions,
     TableOptions,
     TrainingOptions,
+    differing,
 )
+from picirc.errors import ArgumentError
 
 _DATA, _TABLE, _COLUMNS = DataOptions(), TableOptions(), ColumnOptions()
 _MODEL, _TRAINING, _QUERY = ModelOptions(), TrainingOptions(), QueryOptions()
-_SEQUENCES = SequenceOptions()
+_SEQUENCES, _FILES = SequenceOptions(), FolderOptions()
 _FOLDER, _PAGE = Path("model"), Path("report.html")
 
 Out = Annotated[Path, Parameter(name=("--out", "-o"))]
@@ -94,10 +97,13 @@ def score(
     out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
     anomalies: float | None = None,
     reading: TableOptions = _TABLE,
+    files: FolderOptions = _FILES,
 ) -> None:
     """Score the rows of a table by their log density.
 
     Prints the mean log density, in nats and in the units of the table. Missing cells are integrated out.
+
+    For a folder of Parquet files, with a process for each core, --out is a folder with a file for each of them.
 
     Args:
         model: The model. A single argument is the table, and the model is in the folder called model.
@@ -105,10 +111,25 @@ def score(
         out: A csv or parquet file for the log density of every row.
         anomalies: Mark this fraction of the rows, those of lowest density, such as 0.01.
         reading: How the table is read.
+        files: How a folder of Parquet files is processed.
     """
+    if _is_folder(model, table, files):
+        from picirc.cli.folders import map_folder
+
+        map_folder(model, table, out, files, reading, "score", refused={"--anomalies": anomalies})
+        return
     from picirc.cli.queries import score_rows
 
     score_rows(model, table, reading, out, anomalies)
+
+
+def _is_folder(model: Path, table: Path | None, files: FolderOptions) -> bool:
+    """Whether the table among the arguments is a folder; raise if it is not, but has options for one."""
+    if (model if table is None else table).is_dir():
+        return True
+    for name in differing(files):
+        raise ArgumentError(f"--{name}", "a folder of Parquet files", "a single file", "omit it")
+    return False
 
 
 def sample(
@@ -151,10 +172,12 @@ def impute(
     copies: int | None = None,
     seed: Seed = 0,
     reading: TableOptions = _TABLE,
+    files: FolderOptions = _FILES,
 ) -> None:
     """Fill the missing cells of a table.
 
-    All other cells stay as they are, as do columns that the model does not know.
+    All other cells stay as they are, as do columns that the model does not know. For a folder of Parquet files --out is
+    a folder with a file for each of them.
 
     Args:
         model: The model. A single argument is the table, and the model is in the folder called model.
@@ -165,7 +188,13 @@ def impute(
         copies: Write this many tables of random draws, to filled-1.csv and so on for filled.csv.
         seed: Determines the draws; copy k has the seed plus k - 1.
         reading: How the table is read.
+        files: How a folder of Parquet files is processed.
     """
+    if _is_folder(model, table, files):
+        from picirc.cli.folders import map_folder
+
+        map_folder(model, table, out, files, reading, "impute", refused={"--copies": copies}, how=how, seed=seed)
+        return
     from picirc.cli.queries import write_filled
 
     write_filled(model, table, reading, out, how, seed, copies)
@@ -179,10 +208,12 @@ def classify(
     column: str,
     out: Out,
     reading: TableOptions = _TABLE,
+    files: FolderOptions = _FILES,
 ) -> None:
     """Predict a column of categories from the others.
 
-    The values of the table in that column are only compared with the predictions; it may be absent.
+    The values of the table in that column are only compared with the predictions; it may be absent. For a folder of
+    Parquet files --out is a folder with a file for each of them.
 
     Args:
         model: The model. A single argument is the table, and the model is in the folder called model.
@@ -190,7 +221,13 @@ def classify(
         column: The column to predict.
         out: A csv or parquet file for the most probable category of every row and the probabilities of all.
         reading: How the table is read.
+        files: How a folder of Parquet files is processed.
     """
+    if _is_folder(model, table, files):
+        from picirc.cli.folders import map_folder
+
+        map_folder(model, table, out, files, reading, "classify", column=column)
+        return
     from picirc.cli.queries import write_classes
 
     write_classes(model, table, reading, out, column)

@@ -16,11 +16,18 @@ Sharing = Literal["none", "composite", "full"]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 
 # In the order of the help.
-_TABLE, _COLUMNS, _SEQUENCES, _OUTPUT, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
+_TABLE, _FOLDER, _COLUMNS, _SEQUENCES, _OUTPUT, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
     Group(name, sort_key=place)
     for place, name in enumerate(
         (
-            *("Table", "Columns of TABLE", "Sequences in TABLE", "Output", "Data other than TABLE"),
+            *(
+                "Table",
+                "Folders of Parquet files",
+                "Columns of TABLE",
+                "Sequences in TABLE",
+                "Output",
+                "Data other than TABLE",
+            ),
             *("Model", "Training", "Quadrature of a pic"),
         )
     )
@@ -62,6 +69,22 @@ class TableOptions:
     missing: tuple[str, ...] | None = None
     largest: int | None = None
     spreadsheet_safe: bool = False
+
+
+@Parameter(name="*", group=_FOLDER)
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """How a folder of Parquet files is processed.
+
+    Attributes:
+        workers: The number of processes; by default the number of cores.
+        resume: Continue a run that was interrupted; files that are complete are not made again.
+        overwrite: Replace the results of another run in the output folder.
+    """
+
+    workers: int | None = None
+    resume: bool = False
+    overwrite: bool = False
 
 
 @Parameter(name="*", group=_COLUMNS)

@@ -246,6 +246,7 @@ class Spread:
 def spreads(circuit: SymbolicCircuit) -> dict[str, Spread]:
     """The marginal of every latent that is linear-Gaussian given the others; the rest are bounded."""
     found: dict[str, Spread] = {}
+    joined = _joined(circuit)
     for z in circuit.parents_first:
         function = _own(circuit, z)
         if not isinstance(function, LinearGaussian):
@@ -260,6 +261,21 @@ def spreads(circuit: SymbolicCircuit) -> dict[str, Spread]:
             for name, value in above.bounded.items():
                 bounded[name] = bounded.get(name, 0.0) + a * value
         found[z] = Spread(constant, noise, bounded)
+        if z not in joined:
+            found[z] = Spread(constant, {z: found[z].std}, bounded)
+    return found
+
+
+def _joined(circuit: SymbolicCircuit) -> set[str]:
+    """The latents that may reach another one on two ways, so that their noises have to be told apart.
+
+    All others pass the sum of their noises on as one, which keeps the work for a long chain linear.
+    """
+    found: set[str] = set()
+    for z in reversed(circuit.parents_first):
+        parents = {parent for function in circuit.densities[z] for parent in function.parents}
+        if len(parents) > 1 or z in found:
+            found |= parents
     return found
 
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,10 +13,12 @@ from torch import Tensor
 
 from picirc.checks import check_integer
 from picirc.errors import ArgumentError
+from picirc.learning.processes import Processes
 
 _SOME = 10_000  # rows for start values
 
 
+@runtime_checkable
 class Batches(Protocol):
     """Where training data come from."""
 
@@ -26,11 +29,27 @@ class Batches(Protocol):
     def batch(self, step: int) -> Tensor:
         """The batch of a step, ``(batch, variables)``."""
 
+    def part(self, step: int, processes: Processes) -> tuple[Tensor, int]:
+        """This process's rows of the batch of a step, and the number of rows of the whole batch."""
+
     def some(self) -> Tensor:
         """Some rows, for start values."""
 
 
-class ArrayBatches:
+class _WholeBatches(ABC):
+    """Batches that every process has as a whole, and of which it takes a part."""
+
+    @abstractmethod
+    def batch(self, step: int) -> Tensor:
+        """The batch of a step."""
+
+    def part(self, step: int, processes: Processes) -> tuple[Tensor, int]:
+        """This process's rows of the batch of a step, and the number of rows of the whole batch."""
+        batch = self.batch(step)
+        return processes.part(batch), len(batch)
+
+
+class ArrayBatches(_WholeBatches):
     """Rows of an array in a random order that is new in every epoch and depends on nothing but the seed.
 
     Args:
@@ -66,7 +85,7 @@ class ArrayBatches:
         return rows_of(self._data, chosen)
 
 
-class LoaderBatches:
+class LoaderBatches(_WholeBatches):
     """Batches of any iterable, such as a ``DataLoader``, begun again when it ends.
 
     After an interruption the batches before the step are drawn and thrown away, so that a loader with a seeded order
@@ -113,8 +132,10 @@ class LoaderBatches:
 
 
 def as_batches(data: Any, variables: int, size: int, seed: int) -> Batches:
-    """Batches of a table, or of anything that can be iterated over."""
+    """Batches of a table, or of anything that can be iterated over; batches stay as they are."""
     seed = check_integer("seed", seed, 0)
+    if isinstance(data, Batches):
+        return data
     if isinstance(data, Iterable) and not _is_table(data):
         return LoaderBatches(data)
     return ArrayBatches(as_rows("train", data, variables), size, seed)

@@ -160,12 +160,12 @@ class _Step:
         for group in self.solver.param_groups:
             group["lr"] = size * group["speed"]
         self.solver.zero_grad(set_to_none=True)
-        batch = self.batches.batch(number)
+        own, count = self.batches.part(number, self.processes)
         total = 0.0
         rule = _drawn(self.rule, self.seed, number)
         slices = self.model.slices(rule)
-        for part in self.processes.part(batch).chunk(self.accumulate):
-            total += self._backward(slices, part, len(batch))
+        for part in own.chunk(self.accumulate):
+            total += self._backward(slices, part, count)
         self.processes.sum_gradients(self.model)
         total = self.processes.sum(total)
         check_finite(total, partial(self.model, rule), number)  # after the sum, so that all processes raise or none

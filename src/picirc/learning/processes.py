@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -44,8 +47,18 @@ class Processes:
     def share(self, model: nn.Module) -> None:
         """Give all processes the first one's parameters."""
         if self.count > 1:
-            for tensor in model.state_dict().values():
-                dist.broadcast(tensor, 0)
+            with _together():
+                for tensor in model.state_dict().values():
+                    dist.broadcast(tensor, 0)
+
+    def gather(self, value: Any) -> list[Any]:
+        """The values of all processes, in their order."""
+        if self.count == 1:
+            return [value]
+        found: list[Any] = [None] * self.count
+        with _together():
+            dist.all_gather_object(found, value)
+        return found
 
     def sum_gradients(self, model: nn.Module) -> None:
         """Add up the gradients of all processes, all of them in one message."""
@@ -55,16 +68,35 @@ class Processes:
         for parameter in parameters:
             if parameter.grad is None:  # this process had no rows
                 parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([g.flatten() for g in gradients])
-        dist.all_reduce(flat)
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        self.add_up([p.grad for p in parameters if p.grad is not None])
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Add up tensors over all processes in place, all of them in one message."""
+        if self.count == 1:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        with _together():
+            dist.all_reduce(flat)
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
 
     def sum(self, value: float) -> float:
         """The sum of a number over all processes."""
         if self.count == 1:
             return value
         total = torch.tensor(value, dtype=torch.float64)
-        dist.all_reduce(total)
+        with _together():
+            dist.all_reduce(total)
         return float(total)
+
+
+@contextmanager
+def _together() -> Iterator[None]:
+    """Say it plainly when another process is gone, instead of how the connection to it ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ConnectionError(
+            "another process of this training has ended or cannot be reached; start all of them again with --resume "
+            f"to continue from the last checkpoint ({str(error).splitlines()[0][:200]})"
+        ) from error

@@ -28,6 +28,7 @@ from picirc.qpc.validation import check_possible
 _LEAST, _MOST = 2**13, 2**20
 # The states that are chosen at a time, of all samples.
 _STATES = 2**22
+_FEW = 2**12  # numbers that are copied in less time than a bisection takes to start
 
 Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
 
@@ -101,8 +102,11 @@ class Sampler:
         return torch.searchsorted(total, u.unsqueeze(1), right=True).squeeze(1).clamp_(max=scores.shape[1] - 1)
 
     def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
-        """Draw by bisection; no row of the tables is copied."""
-        choices, totals = tables.shape[1], tables.cumsum(-1)
+        """Draw by bisection; no row of the tables is copied unless that is quicker."""
+        choices = tables.shape[1]
+        if len(rows) * choices <= _FEW:
+            return self.pick(tables.index_select(0, rows))
+        totals = tables.cumsum(-1)
         flat, base = totals.flatten(), rows * choices
         u = self._uniform(totals[:, -1][rows])
         if native := kernels_for(totals, u):

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from picirc.errors import ArgumentError
 from picirc.structure.bayesnet import BayesNet, Function
@@ -20,6 +21,7 @@ from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
 
 Cliques = Collection[frozenset[str]]
+Item = TypeVar("Item")
 FunctionOf = Callable[[int, str | None], Function]
 
 
@@ -37,19 +39,16 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
     """
     net.check()
     latents = _fruitful(net) if prune else dict(net.latents)
-    factors = [Factor((name,), function) for name, function in latents.items()]
-    units: list[tuple[Unit, frozenset[str]]] = [
-        (Input(name, function), frozenset(function.parents)) for name, function in net.variables.items()
-    ]
+    factors, units = _Buckets[Factor](), _Buckets[Unit]()
+    for name, function in latents.items():
+        factors.add(frozenset((name, *function.parents)), Factor((name,), function))
+    for name, function in net.variables.items():
+        units.add(frozenset(function.parents), Input(name, function))
     for name in _order(net, order, latents):
-        mentioned = [unit for unit, free in units if name in free]
-        carried = [factor for factor in factors if name in factor.latents]
-        below = [free for _, free in units if name in free] + [frozenset(f.latents) for f in carried]
-        free = frozenset().union(*below) - {name}
-        units = [(unit, rest) for unit, rest in units if name not in rest]
-        factors = [factor for factor in factors if name not in factor.latents]
-        units.append((Integral(name, _product(mentioned), carried), free))
-    return SymbolicCircuit(_product([unit for unit, _ in units]), tuple(net.variables))
+        mentioned, carried = units.take(name), factors.take(name)
+        free = frozenset().union(*(latents for latents, _ in (*mentioned, *carried))) - {name}
+        units.add(free, Integral(name, _product([unit for _, unit in mentioned]), [factor for _, factor in carried]))
+    return SymbolicCircuit(_product(units.rest()), tuple(net.variables))
 
 
 SHARED = "g"  # the name of a latent that all functions of a tree may depend on
@@ -220,39 +219,46 @@ def widths(order: Iterable[str], densities: Cliques, inputs: Cliques) -> list[in
 
     The tensors are the densities that the integral carries, the function below it, and the result.
     """
-    factors, functions, found = _Buckets(densities), _Buckets(inputs), []
+    factors, functions, found = _Buckets[None](), _Buckets[None](), []
+    for clique in densities:
+        factors.add(clique, None)
+    for clique in inputs:
+        functions.add(clique, None)
     for z in order:
-        carried = frozenset((z,)).union(*factors.take(z))
-        below = frozenset((z,)).union(*functions.take(z))
+        carried = frozenset((z,)).union(*(latents for latents, _ in factors.take(z)))
+        below = frozenset((z,)).union(*(latents for latents, _ in functions.take(z)))
         result = (carried | below) - {z}
         found.append(max(len(carried), len(below), len(result)))
-        functions.add(result)
+        functions.add(result, None)
     return found
 
 
-class _Buckets:
-    """Sets of latents, indexed by their members."""
+class _Buckets(Generic[Item]):
+    """Things that depend on sets of latents, in order, indexed by the latents."""
 
-    def __init__(self, cliques: Cliques) -> None:
-        self._cliques: dict[int, frozenset[str]] = {}
-        self._where: dict[str, set[int]] = {}
+    def __init__(self) -> None:
+        self._items: dict[int, tuple[frozenset[str], Item]] = {}
+        self._where: dict[str, dict[int, None]] = {}
         self._count = 0
-        for clique in cliques:
-            self.add(clique)
 
-    def add(self, clique: frozenset[str]) -> None:
+    def add(self, latents: frozenset[str], item: Item) -> None:
         self._count += 1
-        self._cliques[self._count] = clique
-        for z in clique:
-            self._where.setdefault(z, set()).add(self._count)
+        self._items[self._count] = latents, item
+        for z in latents:
+            self._where.setdefault(z, {})[self._count] = None
 
-    def take(self, z: str) -> list[frozenset[str]]:
-        """Remove and return the sets that contain ``z``."""
-        numbers = self._where.pop(z, set())
-        found = [self._cliques.pop(number) for number in numbers]
-        for other in frozenset().union(*found) - {z}:
-            self._where[other] -= numbers
+    def take(self, z: str) -> list[tuple[frozenset[str], Item]]:
+        """Remove and return what depends on ``z``, with the latents of each."""
+        numbers = self._where.pop(z, {})
+        found = [self._items.pop(number) for number in numbers]
+        for number, (latents, _) in zip(numbers, found, strict=True):
+            for other in latents - {z}:
+                del self._where[other][number]
         return found
+
+    def rest(self) -> list[Item]:
+        """What was not taken."""
+        return [item for _, item in self._items.values()]
 
 
 def _greedy(

@@ -7,7 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 from typing import Any, Protocol
 
 from picirc.errors import ArgumentError, StructureError
@@ -72,13 +73,15 @@ class SymbolicCircuit:
             raise ArgumentError("root", "a unit (Input, Integral, Sum, Product)", type(root).__name__)
         self.root = root
         self.units: tuple[Unit, ...] = _children_first(root)
-        self._scope, self._free = _scopes(self.units)
+        self._names: tuple[str, ...] = tuple(dict.fromkeys(u.variable for u in self.units if isinstance(u, Input)))
+        self._scope, self._free = _scopes(self.units, self._names)
         self.variables = self._columns(variables)
         self._check_latents()
 
     def scope(self, unit: Unit) -> frozenset[str]:
         """The observed variables that a unit's function depends on."""
-        return self._scope[unit]
+        bits = bin(self._scope[unit])[:1:-1]
+        return frozenset(name for name, bit in zip(self._names, bits, strict=False) if bit == "1")
 
     def free(self, unit: Unit) -> frozenset[str]:
         """The latents that a unit's function depends on."""
@@ -205,8 +208,8 @@ class SymbolicCircuit:
         return _to_dot(self)
 
     def _columns(self, variables: Sequence[str] | None) -> tuple[str, ...]:
-        met = dict.fromkeys(unit.variable for unit in self.units if isinstance(unit, Input))
-        columns = tuple(met) if variables is None else tuple(variables)
+        met = self._names
+        columns = met if variables is None else tuple(variables)
         if len(set(columns)) != len(columns) or set(columns) != set(met):
             raise ArgumentError(
                 "variables", f"each observed variable once ({', '.join(met)})", ", ".join(columns) or "none"
@@ -231,38 +234,38 @@ class SymbolicCircuit:
     def _unsmooth(self) -> str:
         for unit in self.units:
             if isinstance(unit, Sum):
-                first, *others = (self.scope(child) for child in unit.inputs)
-                for child, scope in zip(unit.inputs[1:], others, strict=True):
-                    if scope != first:
+                first = unit.inputs[0]
+                for child in unit.inputs[1:]:
+                    if self._scope[child] != self._scope[first]:
                         return (
                             f"the sum {self.names[unit]} adds functions of different variables: "
-                            f"{_set(first)} and {_set(scope)} (at {self.names[child]})"
+                            f"{_set(self.scope(first))} and {_set(self.scope(child))} (at {self.names[child]})"
                         )
         return ""
 
     def _overlapping(self) -> str:
         for unit in self.units:
             if isinstance(unit, Product):
-                seen: set[str] = set()
-                for child in unit.inputs:
-                    shared = seen & self.scope(child)
-                    if shared:
+                seen = 0
+                for place, child in enumerate(unit.inputs):
+                    if seen & self._scope[child]:
+                        before = frozenset().union(*(self.scope(other) for other in unit.inputs[:place]))
                         return (
-                            f"two inputs of the product {self.names[unit]} share {_set(shared)} "
+                            f"two inputs of the product {self.names[unit]} share {_set(before & self.scope(child))} "
                             f"(the second is {self.names[child]})"
                         )
-                    seen |= self.scope(child)
+                    seen |= self._scope[child]
         return ""
 
     def _unstructured(self) -> str:
-        splits: dict[frozenset[str], tuple[frozenset[frozenset[str]], Unit]] = {}
+        splits: dict[int, tuple[frozenset[int], Unit]] = {}
         for unit in self.units:
             if not isinstance(unit, Product):
                 continue
-            parts = frozenset(self.scope(child) for child in unit.inputs if self.scope(child))
+            parts = frozenset(self._scope[child] for child in unit.inputs if self._scope[child])
             if len(parts) < 2:
                 continue  # nothing is split
-            known, other = splits.setdefault(self.scope(unit), (parts, unit))
+            known, other = splits.setdefault(self._scope[unit], (parts, unit))
             if known != parts:
                 return (
                     f"the products {self.names[other]} and {self.names[unit]} split "
@@ -298,15 +301,20 @@ def _children_first(root: Unit) -> tuple[Unit, ...]:
     return tuple(order)
 
 
-def _scopes(units: Iterable[Unit]) -> tuple[dict[Unit, frozenset[str]], dict[Unit, frozenset[str]]]:
-    scope: dict[Unit, frozenset[str]] = {}
+def _scopes(units: Iterable[Unit], names: Sequence[str]) -> tuple[dict[Unit, int], dict[Unit, frozenset[str]]]:
+    """The scope of every unit, as bits of a number, and its free latents.
+
+    In a chain of thousands of variables every scope is nearly the whole; as bits these sets are small.
+    """
+    bit = {name: 1 << place for place, name in enumerate(names)}
+    scope: dict[Unit, int] = {}
     free: dict[Unit, frozenset[str]] = {}
     for unit in units:
         if isinstance(unit, Input):
-            scope[unit] = frozenset((unit.variable,))
+            scope[unit] = bit[unit.variable]
             free[unit] = frozenset(unit.function.parents)
             continue
-        scope[unit] = frozenset().union(*(scope[child] for child in unit.inputs))
+        scope[unit] = reduce(or_, (scope[child] for child in unit.inputs), 0)
         free[unit] = frozenset().union(*(free[child] for child in unit.inputs))
         if isinstance(unit, Integral):
             mentioned = {z for factor in unit.factors for z in factor.latents}

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ import torch
 
 from picirc.checks import check_integer
 from picirc.data.dataset import hold_out
-from picirc.data.frames import read_frame
 from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Gaussian
@@ -30,6 +30,7 @@ from picirc.tables.defaults import FEWEST_NAMED, Defaults, choose
 from picirc.tables.inference import unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
+from picirc.tables.streaming import TableData, read_data
 
 _SCORED = 10_000  # rows, enough for a summary
 
@@ -52,6 +53,9 @@ def fit_table(
     steps: int | None = None,
     settings: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
+    out: str | Path | None = None,
+    checkpoint_every: int = 1000,
+    resume: bool = False,
 ) -> TableModel:
     """Fit a probabilistic integral circuit to a table.
 
@@ -60,9 +64,14 @@ def fit_table(
     table. If it has enough rows, a fraction of them is held out, and training stops when the likelihood of these rows
     no longer improves. For a small table several models are trained, each with other rows held out, and averaged.
 
+    A table in Parquet files that is larger than 16 million cells is never in memory as a whole: one pass keeps a sample
+    of its rows, from which follow the columns and the tree, and the training reads row groups in random order. Several
+    processes that ``torchrun`` has started train one model together, each with row groups of its own.
+
     Args:
         table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, the path
-            of a file, or what ``picirc.data.read`` returns; any cells may be missing.
+            of a file or of a folder of Parquet files, a ``pyarrow.dataset`` of such files, or what ``picirc.data.read``
+            returns; any cells may be missing.
         columns: What is known of some columns, as for :meth:`Schema.infer`.
         seed: Determines everything random: the same seed gives the same model.
         unseen: What to do later with categories that are not in the table: ``"error"`` or ``"missing"``.
@@ -71,6 +80,9 @@ def fit_table(
         steps: The largest number of training steps.
         settings: Other attributes of :class:`~picirc.tables.defaults.Defaults`, by name.
         callbacks: Called with every record of the training.
+        out: The folder for checkpoints of the training; None for none.
+        checkpoint_every: Steps between checkpoints.
+        resume: Continue from the checkpoints in ``out``, if there are any.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -83,11 +95,12 @@ def fit_table(
         True
     """
     started, seed = time.perf_counter(), check_integer("seed", seed, 0)
-    frame = read_frame(table)
+    data = read_data(table, seed)
+    frame = data.frame
     named = {"points": points, "width": width, "steps": steps}
     given = dict(settings or {}) | {name: value for name, value in named.items() if value is not None}
-    chosen = choose(frame.rows, len(frame.names), **given)
-    schema = Schema.infer(frame, columns, unseen=unseen, floor=chosen.floor)
+    chosen = choose(data.rows, len(frame.names), **given)
+    schema = data.schema(columns, unseen, chosen.floor)
     if all(column.kind == EMPTY for column in schema.columns):
         raise ArgumentError("table", "a value in at least one column", "missing cells only")
     unhelpful = unhelpful_columns(frame, schema.columns) if frame.named and frame.rows >= FEWEST_NAMED else []
@@ -95,15 +108,16 @@ def fit_table(
         message = f"nothing can be learned from some columns, drop them: {'; '.join(unhelpful)}."
         warnings.warn(message, ColumnWarning, stacklevel=2)
     rows = schema.encode(frame)
-    kept, held = _split(len(rows), chosen, seed)
+    kept, held = _split(data, chosen, seed)
     tree = _tree(schema, rows if chosen.members > 1 else rows[kept], chosen, seed)
     structured = time.perf_counter()
-    members = _members(schema, tree, rows, chosen, seed, callbacks)
+    checkpoints = {"out": None if out is None else Path(out), "checkpoint_every": checkpoint_every, "resume": resume}
+    members = _members(data, schema, tree, rows, chosen, seed, callbacks, checkpoints)
     pics = [pic for pic, _, _ in members]
     model = TableModel(schema, pics[0] if len(pics) == 1 else Ensemble(pics), chosen.points)
     trained = time.perf_counter()
     model.summary = {
-        "rows": {"train": len(kept), "valid": len(held)},
+        "rows": {"train": data.rows - len(held), "valid": len(held)},
         "columns": len(schema.columns),
         "seed": seed,
         "settings": asdict(chosen),
@@ -119,29 +133,41 @@ def fit_table(
 
 
 def _members(
-    schema: Schema, tree: LatentTree, rows: Numbers, chosen: Defaults, seed: int, callbacks: Sequence[Callback]
+    data: TableData,
+    schema: Schema,
+    tree: LatentTree,
+    rows: Numbers,
+    chosen: Defaults,
+    seed: int,
+    callbacks: Sequence[Callback],
+    checkpoints: dict[str, Any],
 ) -> list[Member]:
     """Train the models to average; the callbacks count their steps consecutively."""
     found: list[Member] = []
+    out = checkpoints["out"]
     for number in range(chosen.members):
-        kept, held = _split(len(rows), chosen, seed + number)
+        kept, held = _split(data, chosen, seed + number)
 
         def count_on(record: Mapping[str, float], done: int = number * chosen.steps) -> None:
             for callback in callbacks:
                 callback({**record, "step": record["step"] + done})
 
         own = [count_on] if callbacks else []
-        found.append((*_train(schema, tree, rows[kept], rows[held], chosen, seed + number, own), held))
+        train = data.training(schema, rows, kept, held, chosen.batch_size, seed + number)
+        folder = None if out is None else out / f"member{number}"
+        places = checkpoints | {"out": folder}
+        found.append((*_train(schema, tree, train, rows[held], chosen, seed + number, own, places), held))
         if found[-1][1].stopped == "interrupted":
             break
     return found
 
 
-def _split(rows: int, chosen: Defaults, seed: int) -> tuple[Any, Any]:
-    """The rows to learn from, and those held out."""
+def _split(data: TableData, chosen: Defaults, seed: int) -> tuple[Any, Any]:
+    """The rows to learn from, and those held out, of the table or of its sample."""
+    rows = data.frame.rows
     if chosen.held_out == 0 or rows < 2:
         return np.arange(rows), np.arange(0)
-    return hold_out(rows, chosen.held_out, seed)
+    return hold_out(rows, min(chosen.held_out * data.rows / rows, 0.5) if data.stream else chosen.held_out, seed)
 
 
 def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentTree:
@@ -173,11 +199,12 @@ def _groups(schema: Schema, rows: Numbers, chosen: Defaults) -> list[list[int]]:
 def _train(
     schema: Schema,
     tree: LatentTree,
-    train: Numbers,
+    train: Any,
     valid: Numbers,
     chosen: Defaults,
     seed: int,
     callbacks: Sequence[Callback],
+    checkpoints: Mapping[str, Any],
 ) -> tuple[PIC, History]:
     source = torch.Generator().manual_seed(seed)
     pic = PIC(
@@ -186,7 +213,7 @@ def _train(
     )  # fmt: skip
     return fit(
         pic,
-        train.astype(np.float32),
+        train,
         valid.astype(np.float32) if len(valid) else None,
         rule=shifted(chosen.points),
         batch_size=chosen.batch_size,
@@ -199,6 +226,7 @@ def _train(
         patience=chosen.patience,
         seed=seed,
         callbacks=callbacks,
+        **checkpoints,
     )
 
 
