@@ -16,9 +16,8 @@ from picirc.data import Dataset
 from picirc.errors import ArgumentError
 from picirc.explorer.circuits import CircuitQuestions
 from picirc.explorer.pictures import PictureQuestions
-from picirc.explorer.questions import TableQuestions
-from picirc.explorer.requests import Page
-from picirc.explorer.server import Explorer
+from picirc.explorer.server import Explorer, Page
+from picirc.explorer.tables import TableQuestions
 from picirc.hclt import HCLT
 from picirc.io import describe, load
 from picirc.pic import PIC

@@ -384,7 +384,7 @@ function tablePage(model) {
     const from = bound("from", "from"), to = bound("to", "to");
     const { card, mark } = shell(column, i, now, plot, html("div", { class: "control" }, slider,
       html("div", { class: "bounds" }, from, html("span", { "aria-hidden": "true" }, "–"), to)));
-    const rounded = value => (column.whole ? Math.round(value) : +(Math.round(value / step) * step).toPrecision(10));
+    const rounded = value => column.spikes.find(spike => Math.abs(spike - value) < step / 2) ?? (column.whole ? Math.round(value) : +(Math.round(value / step) * step).toPrecision(10));
     const x = value => W * (value - column.low) / span;
 
     function range() {
@@ -395,7 +395,10 @@ function tablePage(model) {
     }
 
     let start = null;
-    const at = event => { const box = plot.getBoundingClientRect(); return rounded(clamp(column.low + span * (event.clientX - box.left) / box.width, column.low, column.high)); };
+    const at = event => {
+      const box = plot.getBoundingClientRect(), px = W * (event.clientX - box.left) / box.width;
+      return column.spikes.find(spike => Math.abs(x(spike) - px) < 5) ?? rounded(clamp(column.low + span * px / W, column.low, column.high));
+    };
     plot.addEventListener("pointerdown", event => { if (column.empty) return; start = { x: event.clientX, value: at(event) }; plot.setPointerCapture(event.pointerId); });
     plot.addEventListener("pointermove", event => {
       if (!start || Math.abs(event.clientX - start.x) < 5) return;
@@ -432,6 +435,18 @@ function tablePage(model) {
       found.forEach((f, k) => { if (f) parts.push(svg("path", { class: `area set${k}`, d: `${line(f.heights)}V${H}H0Z` })); });
       if (before && evident) parts.push(svg("path", { class: "before", d: line(before.heights) }));
       found.forEach((f, k) => { if (f) parts.push(svg("path", { class: `curve set${k}`, d: line(f.heights) })); });
+      // Single values have a probability of their own: a bar whose full height is 100 %.
+      const spike = (name, share, value, shift) => svg("line", { class: `spike ${name}`, x1: clamp(x(value) + shift, 3, W - 3), x2: clamp(x(value) + shift, 3, W - 3), y1: H, y2: H - (H - 14) * share });
+      column.spikes.forEach((value, j) => {
+        if (value < column.low || value > column.high) return;
+        if (column.single) parts.push(spike("data", column.single[j], value, 0));
+        const shares = found.map(f => f && f.spikes[j]);
+        if (before && evident) parts.push(spike("prior", before.spikes[j], value, 0));
+        shares.forEach((share, k) => { if (share != null) parts.push(spike(`set${k}`, share, value, shares.length > 1 ? 4 * k - 2 : 0)); });
+        const told = shares.filter(share => share != null);
+        const end = x(value) > W - 60 ? "end" : x(value) < 60 ? "start" : "middle";
+        if (told.length) parts.push(svg("text", { class: "share", x: clamp(x(value), 1, W - 1), y: H - (H - 14) * Math.max(...told) - 4, "text-anchor": end }, told.map(percent).join(" · ")));
+      });
       sets.forEach((s, k) => {
         const what = s && s.get(i);
         if (!what) return;
@@ -454,7 +469,8 @@ function tablePage(model) {
         if (what && "is" in what) { spoken.push(`known to be ${what.is}`); return html("p", { class: `set${k}` }, html("b", {}, number(what.is, span)), " known"); }
         if (!f) return html("p", {}, "…");
         const [low, , middle, , high] = f.quantiles;
-        spoken.push(`expected ${number(f.mean, span)}, 90 percent between ${number(low, span)} and ${number(high, span)}`);
+        const single = column.spikes.map((value, j) => `, ${percent(f.spikes[j])} exactly ${number(value, span)}`).join("");
+        spoken.push(`expected ${number(f.mean, span)}, 90 percent between ${number(low, span)} and ${number(high, span)}${single}`);
         return html("p", { class: `set${k}`, title: `median ${number(middle, span)}, half between ${number(f.quantiles[1], span)} and ${number(f.quantiles[3], span)}` },
           html("b", {}, number(f.mean, span)), html("small", {}, ` 90 %: ${number(low, span)} – ${number(high, span)}`));
       }));
@@ -533,7 +549,8 @@ function legend(model) {
     model.rows ? html("span", {}, html("i", { class: "key data" }), "data") : null,
     html("span", {}, html("i", { class: "key set0" }), "model given what is known"),
     html("span", { class: "only-two" }, html("i", { class: "key set1" }), "the second evidence"),
-    html("span", {}, html("i", { class: "key before" }), "model when nothing is known"));
+    html("span", {}, html("i", { class: "key before" }), "model when nothing is known"),
+    model.columns.some(column => column.spikes?.length) ? html("span", {}, html("i", { class: "key spike" }), "probability of a single value, up to 100 %") : null);
 }
 
 // Rows and depths of an outline of the tree, from the column that has most neighbours.
