@@ -298,3 +298,75 @@ def test_other_models_are_refused():
         make_page(pc.PIC(pc.chain(4), inputs=pc.Gaussian(), width=8))
     with pytest.raises(pc.ArgumentError, match="shape"):
         make_page(pc.PIC(pc.chain(3), inputs=pc.Bernoulli(), width=8))
+
+
+def test_a_sequence_is_filtered_and_forecast_from_what_is_known(weather):
+    model, table = weather
+    page = make_page(model, table)
+    described = page.describe()
+    json.dumps(described, allow_nan=False)
+    assert described["sequences"] == ["north", "south"]
+    assert [column["labels"] for column in described["columns"]] == [None, ["rain", "sun"]]
+    rows = page.series({"sequence": 1})
+    assert rows["times"][0] == "2024-03-01"
+    assert rows["values"]["degrees"] == table["degrees"][24:].tolist()
+    assert page.series({})["values"]["degrees"][5] is None
+    found = page.look({"sequence": 1, "until": 10, "steps": 4})
+    json.dumps(found, allow_nan=False)
+    first = {name: np.asarray(values)[24:34] for name, values in table.items() if name != "place"}
+    wanted = model.forecast(first, 4, [0.05, 0.25, 0.5, 0.75, 0.95])
+    np.testing.assert_allclose(found["numbers"]["degrees"]["mean"], wanted.mean["degrees"])
+    np.testing.assert_allclose(np.transpose(found["numbers"]["degrees"]["quantiles"]), wanted.quantiles["degrees"])
+    np.testing.assert_allclose(np.transpose(found["categories"]["sky"]), wanted.probabilities["sky"])
+    np.testing.assert_allclose(np.transpose(found["filter"]["mean"]), model.filter(first).mean)
+    assert found["log_prob"] == pytest.approx(model.log_prob(first)[0])
+    assert found["times"] == ["2024-03-11", "2024-03-12", "2024-03-13", "2024-03-14"]
+
+
+def test_changed_cells_of_a_sequence_are_evidence(weather):
+    model, table = weather
+    page = make_page(model, table)
+    plain = page.look({"until": 10, "steps": 2})
+    assert page.look({"until": 10, "steps": 2, "cells": {"12": {"degrees": 1.0}}}) == plain  # not known yet
+    changed = page.look({"until": 10, "steps": 2, "cells": {"9": {"degrees": 30.0, "sky": None}}})
+    first = {name: np.asarray(values)[:10].copy() for name, values in table.items() if name != "place"}
+    first["degrees"][9], first["sky"][9] = 30.0, None
+    assert changed["log_prob"] == pytest.approx(model.log_prob(first)[0])
+    assert changed["numbers"] != plain["numbers"]
+
+
+def test_a_sequence_is_drawn_where_there_are_no_data(weather):
+    page = make_page(weather[0])
+    assert page.describe()["drawn"]
+    assert math.isfinite(page.look({})["log_prob"])
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"sequence": 2}, "sequence: expected a whole number from 0 to 1"),
+        ({"until": 0}, "until"),
+        ({"until": 25}, "until"),
+        ({"steps": 10**9}, "steps"),
+        ({"cells": []}, "cells"),
+        ({"cells": {"1": 3}}, "cells"),
+        ({"cells": {"x": {}}}, "row"),
+        ({"cells": {"1": {"colour": 1}}}, "names among degrees, sky"),
+        ({"cells": {"1": {"degrees": "warm"}}}, "degrees: expected a number"),
+        ({"cells": {"1": {"sky": "green"}}}, "sky: expected one of rain, sun"),
+    ],
+)
+def test_bad_requests_about_sequences_are_refused(weather, request_, words):
+    with pytest.raises(pc.ArgumentError) as error:
+        make_page(*weather).look(request_)
+    assert words in str(error.value)
+
+
+def test_a_known_chain_has_a_page_too():
+    net = pc.BayesNet()
+    net.latent("z", pc.LinearGaussian(std=1.0))
+    net.observed("x", pc.LinearGaussian({"z": 1.0}, std=0.5))
+    model = pc.state_space(net, {"z": pc.LinearGaussian({"z": 0.9}, std=0.4)})
+    page = make_page(model, np.array([0.1, 0.4, np.nan, 0.2]))
+    assert page.series({})["values"]["x"] == [0.1, 0.4, None, 0.2]
+    assert page.look({"until": 4})["log_prob"] == pytest.approx(model.log_prob(np.array([0.1, 0.4, np.nan, 0.2]))[0])

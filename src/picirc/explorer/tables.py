@@ -82,9 +82,7 @@ class Axis:
             quantiles = [self.grid[min(int(np.searchsorted(below, q)), len(below) - 1)] for q in _QUANTILES]
             shown, middles = masses[self.first : self.last + 1], self.grid
         else:
-            grid = self.grid
-            if known is not None:
-                grid = np.clip(grid, *self.column.decode(np.array(known.intervals[0]), exact=True))
+            grid = _possible(self.column, self.grid, known)
             quantiles = np.interp(
                 _QUANTILES, *_distribution(grid, masses, np.array(self.column.spikes), spikes)
             ).tolist()
@@ -352,8 +350,7 @@ class TableQuestions:
             return Axis(column, place, grid, edges, start, start + int((high - first) // step), step)
         room = (high - low) * _TAILS
         grid = np.concatenate([(low - room)[::-1], np.linspace(low, high, 2 * _BINS + 1), high + room])
-        grid = np.clip(grid, *column.decode(np.array([-math.inf, math.inf]), exact=True))
-        edges = np.maximum.accumulate(self._encode(column, grid))
+        edges = np.maximum.accumulate(self._encode(column, _possible(column, grid)))
         edges[0], edges[-1] = -math.inf, math.inf
         return Axis(column, place, grid, edges, len(_TAILS), len(_TAILS) + 2 * _BINS)
 
@@ -384,6 +381,13 @@ class TableQuestions:
         edges = shown[::2] if axis.kind == "number" else np.append(shown, shown[-1] + axis.step) - 0.5
         bars = np.histogram(values[~np.isin(values, axis.column.spikes)], edges)[0]
         return tuple((counts / max(1, len(values))).tolist() for counts in (bars, single))
+
+
+def _possible(column: Column, values: Array, known: Region | None = None) -> Array:
+    """Numbers moved to the nearest values that a column can have, or to those of a range."""
+    ends = np.array((-math.inf, math.inf) if known is None else known.intervals[0])
+    found: Array = np.clip(values, *column.decode(ends, exact=True))
+    return found
 
 
 def _limits(values: Array) -> tuple[float, float]:

@@ -182,7 +182,8 @@ class Column:
         mean, std = params[..., :1], params[..., 1:2]
         z = (mean - codes) / std
         density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-        return values[0] + (rises * std * (density + z * torch.special.ndtr(z))).sum(-1)
+        found: Tensor = values[0] + (rises * std * (density + z * torch.special.ndtr(z))).sum(-1)
+        return found
 
     def _scores(self, values: Numbers) -> Numbers:
         """The codes of values by interpolation between the knots."""
