@@ -86,7 +86,7 @@ class Ensemble(Model):
         states = count * len(rule)
         every = list(zip(*(part.parameters.weights for part in parts), strict=True))
         parameters = Parameters(
-            tuple(_joined_weights(weights) for weights in every),
+            tuple(_joined(own, bool(block.new)) for own, block in zip(every, self.plan.blocks, strict=True)),
             (),
             tuple(torch.cat(inputs, 1) for inputs in zip(*(part.parameters.inputs for part in parts), strict=True)),
             tuple(torch.stack(c) for c in zip(*(part.parameters.correlations for part in parts), strict=True)),
@@ -106,11 +106,11 @@ def _refined(model: Ensemble, rule: Rule | VectorRule) -> QPC:
     return found
 
 
-def _joined_weights(weights: Sequence[Tensor]) -> Tensor:
-    """Sum weights ``(rows, 1, o, z)`` of all members: side by side at the root, where o is 1, else block-diagonal."""
+def _joined(weights: Sequence[Tensor], inner: bool) -> Tensor:
+    """Sum weights ``(rows, 1, o, z)`` of all members: side by side at the root, block-diagonal inside."""
     rows, _, o, z = weights[0].shape
     count = len(weights)
-    if o == 1:
+    if not inner:
         return torch.cat(list(weights), 3) / count
     joined = weights[0].new_zeros(rows, 1, count, o, count, z)
     for number, own in enumerate(weights):
