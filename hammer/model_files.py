@@ -21,6 +21,7 @@ from count import Count
 from picirc.cli import main
 from picirc.errors import ImpossibleEvidenceError
 from picirc.io import files
+from picirc.sequences import SequenceModel, fit_sequences
 from picirc.tables import TableModel, fit_table
 
 PERMITTED_MEMORY = 2**30  # bytes, over all files together
@@ -94,15 +95,40 @@ def hostile_tables(seed: int, scale: float) -> Count:
     return _with_memory(count)
 
 
+def hostile_sequences(seed: int, scale: float) -> Count:
+    """The same for models of sequences."""
+    source, count = random.Random(seed), Count()
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=40), "pet": ["cat", "dog"] * 20, "day": np.arange(40.0)}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "m.safetensors"
+        fit_sequences(table, time="day", dims=1, steps=2, points=4, settings={"refit": False}).save(path)
+        original, tensors = pc.io.describe(path), load_tensors(path.read_bytes())
+        for _ in range(int(600 * scale)):
+            changed = original
+            for _ in range(source.choice([1, 1, 2, 4])):
+                changed = _mutate(changed, source)
+            own = _mutate_tensors(tensors, source) if source.random() < 0.3 else tensors
+            words = f"hostile sequence model {json.dumps(changed)[:300]}"
+            with count.attempt(words, (pc.ArgumentError, ImpossibleEvidenceError)):
+                _write(path, changed, own)
+                found = SequenceModel.load(path)
+                assert not np.isnan(found.forecast({"x": [0.5, None], "day": [1.0, 2.0]}, 2).mean.get("x", 0)).any()
+                found.sample(3)
+    return _with_memory(count)
+
+
 def small_table_model() -> TableModel:
     """A model with a column of every kind, hardly trained."""
     rng = np.random.default_rng(0)
     table = {
-        "size": rng.normal(5, 2, 40),
-        "weight": rng.normal(1, 2, 40),
-        "pet": ["cat", "dog", "émeu", None] * 10,
-        "count": rng.poisson(3, 40),
-        "flag": rng.random(40) < 0.5,
+        "size": rng.normal(5, 2, 240),
+        "weight": rng.normal(1, 2, 240),
+        "pet": ["cat", "dog", "émeu", None] * 60,
+        "count": rng.poisson(3, 240),
+        "flag": rng.random(240) < 0.5,
+        "rain": np.where(rng.random(240) < 0.4, 0.0, np.exp(rng.normal(size=240))),
+        "pay": np.exp(2 * rng.normal(size=240)),
     }
     return fit_table(table, {"count": "poisson"}, steps=2, points=3, width=4, settings={"members": 1})
 

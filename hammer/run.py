@@ -19,6 +19,7 @@ ATTACKS = (
     ("model files, damaged", "model_files", "damaged_bytes"),
     ("model files, hostile", "model_files", "hostile_descriptions"),
     ("models of tables, hostile", "model_files", "hostile_tables"),
+    ("models of sequences, hostile", "model_files", "hostile_sequences"),
     ("tables, hostile", "tables", "hostile_files"),
     ("tables, far too large", "tables", "enormous_files"),
     ("killed while saving", "processes", "killed_saving"),
@@ -34,6 +35,7 @@ ATTACKS = (
     ("sanitizers: threads and fork", "kernels", "sanitized_circuits"),
     ("results held for 1,000 calls", "memory", "held_results"),
     ("memory over 20,000 calls", "memory", "steady_memory"),
+    ("requests to the explorer", "explorer", "hostile_requests"),
     ("hostile names in a report", "reports", "hostile_names"),
 )
 

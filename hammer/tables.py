@@ -90,13 +90,14 @@ def _wide(columns: int, start: str) -> bytes:
 
 
 def _originals(folder: Path) -> list[tuple[str, bytes]]:
-    text = "size,weight,pet,count,flag\n" + "".join(
-        f"{i / 7},{i},{'cat' if i % 2 else ''},{i},true\n" for i in range(9)
+    text = "size,weight,pet,count,flag,rain,pay\n" + "".join(
+        f"{i / 7},{i},{'cat' if i % 2 else ''},{i},true,{i % 3},{i + 1}\n" for i in range(9)
     )
     columns = {"size": [1.0, None], "weight": [2.0, 1.0], "pet": ["cat", "dog"], "count": [1, 2], "flag": [True, None]}
+    columns |= {"rain": [0.0, 0.5], "pay": [None, 3.0]}
     pyarrow.parquet.write_table(pyarrow.table(columns), folder / "t.parquet")
-    np.save(folder / "t.npy", np.arange(10.0).reshape(2, 5))
-    np.savez(folder / "t.npz", x=np.arange(10.0).reshape(2, 5))
+    np.save(folder / "t.npy", np.arange(14.0).reshape(2, 7))
+    np.savez(folder / "t.npz", x=np.arange(14.0).reshape(2, 7))
     found = [(".csv", text.encode())] * 4 + [(".tsv", text.replace(",", "\t").encode())]
     found.append((".csv.gz", gzip.compress(text.encode(), mtime=0)))
     return found + [(ending, (folder / f"t{ending}").read_bytes()) for ending in (".parquet", ".npy", ".npz")]

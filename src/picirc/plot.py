@@ -13,7 +13,7 @@ from torch import Tensor
 
 from picirc.circuit import Circuit
 from picirc.errors import ArgumentError, IntractableError
-from picirc.explorer.questions import TableQuestions
+from picirc.explorer.tables import TableQuestions
 from picirc.hclt import HCLT
 from picirc.learning.history import History
 from picirc.pic import PIC

@@ -5,46 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from explorer_cases import mixed_table, network
 
 import picirc as pc
 from picirc.explorer import make_page
 from picirc.explorer.server import Explorer
-
-ROWS = 120
-HOSTILE = ("<img src=x onerror=alert(1)>", "__proto__", '"]}; drop', "constructor", "a\u202eb\nc " + "long " * 20)
-
-
-def mixed_table() -> dict[str, list[object]]:
-    """Numbers, counts and categories that depend on each other, with gaps."""
-    rng = np.random.default_rng(0)
-    kind = rng.integers(0, 3, ROWS)
-    length = rng.normal(10 + 3 * kind, 1.0)
-    length[:4] = np.nan
-    return {
-        "kind": np.array(["ash", "birch", "cedar"], dtype=object)[kind].tolist(),
-        "length": length.tolist(),
-        "weight": rng.normal(20 + 5 * kind, 2.0).tolist(),
-        "rings": rng.poisson(4 + 3 * kind).tolist(),
-        "old": (rng.random(ROWS) < 0.2 + 0.3 * kind).tolist(),
-    }
-
-
-def hostile_table() -> dict[str, list[object]]:
-    """Columns and categories with names that are markup, code or worse."""
-    rng = np.random.default_rng(1)
-    table: dict[str, list[object]] = {name: rng.normal(size=60).tolist() for name in HOSTILE[:3]}
-    labels = np.array(["<script>alert(2)</script>", "__proto__", "'; --"], dtype=object)
-    return table | {name: labels[rng.integers(0, 3, 60)].tolist() for name in HOSTILE[3:]}
-
-
-def network() -> pc.BayesNet:
-    """Two latents and two observed variables, of which one depends on both latents."""
-    net = pc.BayesNet()
-    net.latent("z1", pc.LinearGaussian(std=1.0))
-    net.latent("z2", pc.LinearGaussian({"z1": 0.8}, std=0.5))
-    net.observed("x1", pc.LinearGaussian({"z1": 1.0}, std=0.3))
-    net.observed("x2", pc.LinearGaussian({"z1": 0.4, "z2": -1.5}, std=0.4))
-    return net
 
 
 @pytest.fixture
@@ -64,6 +29,21 @@ def images():
     rng = np.random.default_rng(2)
     model = pc.PIC(pc.chain(16), inputs=pc.Categorical(3), width=8, generator=torch.Generator().manual_seed(0))
     return model, rng.integers(0, 3, (5, 16))
+
+
+@pytest.fixture(scope="session")
+def weather():
+    """A model of two short sequences of numbers and categories, hardly trained."""
+    rng = np.random.default_rng(5)
+    level = np.cumsum(rng.normal(size=48)).reshape(2, 24)
+    table = {
+        "place": ["north"] * 24 + ["south"] * 24,
+        "day": np.tile(np.datetime64("2024-03-01") + np.arange(24), 2),
+        "degrees": (10 + 3 * level).ravel(),
+        "sky": np.array(["sun", "rain"], dtype=object)[(level.ravel() > 0).astype(int)],
+    }
+    table["degrees"][5] = np.nan
+    return pc.fit_sequences(table, by="place", time="day", dims=1, steps=20, points=8, settings={"refit": False}), table
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ import shutil
 from urllib.parse import unquote
 
 import pytest
+from explorer_cases import HOSTILE, hostile_table, network
 
 import picirc as pc
-from conftest import HOSTILE, hostile_table, network
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
 
@@ -297,6 +297,43 @@ def test_images_are_rubbed_out_and_completed(visit, serve, images):
     assert page.evaluate(NAMELESS) == []
 
 
+def test_the_fan_of_a_sequence_moves_with_the_evidence(visit, serve, weather):
+    page = visit(serve(*weather).url)
+    told = page.get_by_role("img", name="degrees:")
+    label = told.get_attribute("aria-label")
+    assert evidence(page) == {"s": 0, "u": 18, "h": 12}
+    page.get_by_role("slider", name="Rows known").focus()
+    page.keyboard.press("ArrowLeft")
+    settle(page)
+    assert evidence(page)["u"] == 17
+    assert "17 rows known" in told.get_attribute("aria-label")
+    page.get_by_label("Value of degrees").fill("40")
+    page.get_by_label("Value of degrees").press("Tab")
+    settle(page)
+    assert evidence(page)["c"] == {"16": {"degrees": 40}}
+    shown = told.get_attribute("aria-label")
+    assert shown != label
+    assert page.locator(".mark.edited").count() == 1
+    page.reload()
+    page.wait_for_selector(".mark.edited")
+    settle(page)
+    assert told.get_attribute("aria-label") == shown  # a link holds the whole view
+    page.get_by_role("button", name="Take degrees from the data again").click()
+    settle(page)
+    assert "c" not in evidence(page)
+    dot = page.locator(".series .mark.set0").nth(8).bounding_box()
+    page.mouse.move(dot["x"] + 2, dot["y"] + 2)
+    page.mouse.down()
+    page.mouse.move(dot["x"] + 2, dot["y"] - 20, steps=2)
+    page.mouse.up()
+    settle(page)
+    assert len(evidence(page)["c"]) == 1
+    page.get_by_label("Sequence").select_option("south")
+    settle(page)
+    assert evidence(page)["s"] == 1
+    assert page.evaluate(NAMELESS) == []
+
+
 def test_more_points_make_a_smaller_error(visit, serve):
     page = visit(serve(network()).url)
 
@@ -322,9 +359,9 @@ def test_more_points_make_a_smaller_error(visit, serve):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1300])
-def test_every_page_is_readable_and_fits(visit, serve, table, images, scheme, width):
+def test_every_page_is_readable_and_fits(visit, serve, table, images, weather, scheme, width):
     view = '#{"a":{"kind":{"is":"ash"},"length":{"from":9,"to":12}},"b":{"old":{"is":true}},"on":1}'
-    for url in (table + view, serve(*images).url, serve(network()).url):
+    for url in (table + view, serve(*images).url, serve(*weather).url, serve(network()).url):
         page = visit(url, color_scheme=scheme, viewport={"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(CONTRAST) == []

@@ -8,9 +8,9 @@ import urllib.error
 import urllib.request
 
 import pytest
+from explorer_cases import network
 
 import picirc as pc
-from conftest import network
 from picirc.explorer.server import HOST
 
 

@@ -281,6 +281,11 @@ def explore(
         browser: Open the browser.
         reading: How the table is read.
     """
+    from picirc.cli.sequences import is_sequence_model, serve_sequence_page
+
+    if is_sequence_model(model):
+        serve_sequence_page(model, data, reading, port, browser=browser)
+        return
     from picirc.cli.queries import serve_page
 
     serve_page(model, data, reading, port, browser=browser)

@@ -34,6 +34,7 @@ from picirc.data.frames import Frame, few, numbered
 from picirc.data.tables import cell_text, encode_table, typed_cells
 from picirc.errors import ArgumentError, printable
 from picirc.explorer import Explorer, make_page
+from picirc.explorer.server import Page
 from picirc.inputs import Family
 from picirc.inputs.finite import FiniteFamily
 from picirc.io import describe, load
@@ -373,6 +374,11 @@ def serve_page(path: Path, source: str | None, options: TableOptions, port: int,
     else:
         images = None if source is None else read_data(DataOptions(data=source))
         page = make_page(saved.model, images, shape=tuple(shape) if shape else None, name=name)
+    serve(page, port, browser=browser)
+
+
+def serve(page: Page, port: int, *, browser: bool) -> None:
+    """Show a page in the browser until Ctrl-C."""
     explorer = Explorer(page, port)
     print(f"The explorer is at {explorer.url}\nCtrl-C ends it.", flush=True)
     if browser:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``picirc fit --sequences``, ``forecast`` and ``report`` for models of sequences."""
+"""``picirc fit --sequences``, ``forecast``, ``report`` and ``explore`` for models of sequences."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ from picirc.cli.options import (
     command_line,
     differing,
 )
-from picirc.cli.queries import MAKER, find_model, tell
+from picirc.cli.queries import MAKER, find_model, serve, tell
 from picirc.data.frames import Frame
 from picirc.data.tables import dtype_for, encode_table
 from picirc.errors import ArgumentError
+from picirc.explorer import make_page
 from picirc.io import describe
 from picirc.learning.progress import Progress
 from picirc.sequences import Forecast, SequenceModel, Settings, fit_sequences, write_sequence_report
@@ -105,6 +106,12 @@ def write_sequence_page(path: Path, table: Path, reading: TableOptions, out: Pat
     model, data = _open(path, table, reading)
     write_sequence_report(model, data, out, seed=seed)
     print(f"saved {out}")
+
+
+def serve_sequence_page(path: Path, source: str | None, reading: TableOptions, port: int, *, browser: bool) -> None:
+    """Show a model of sequences in the browser until Ctrl-C."""
+    model, data = (SequenceModel.load(find_model(path)), None) if source is None else _open(path, Path(source), reading)
+    serve(make_page(model, data, name=path.resolve().name), port, browser=browser)
 
 
 def as_columns(frame: Frame, declared: Mapping[str, str]) -> dict[str, Any]:

@@ -21,8 +21,10 @@ Piece = tuple[float, float]
 
 _BISECTIONS = 80
 _REACH = 64.0  # standard deviations in which a draw from an open interval is sought
-# Nodes for the probability that several correlated columns lie in their intervals.
-_LINE, _SPACE = 48, 1024
+# Nodes for the probability that several correlated columns lie in their intervals: of two columns, and of more.
+_NODES = (48, 1024)
+_FEW_NODES = (12, 32)  # where two digits are enough
+_NEGLIGIBLE = 1e-4  # the weight of a state that is left out there
 _CANDIDATES = 128  # of which one is drawn, if several correlated columns are restricted
 _AT_ONCE = 2**22
 
@@ -121,11 +123,24 @@ class Restricted:
         patterns, which = torch.unique(x.isnan().T, dim=0, return_inverse=True)
         for number, missing in enumerate(patterns):
             free = [(slot, region) for slot, region in own if bool(missing[slot])]
-            nodes = _nodes(max(0, len(free) - 1)).to(x)
-            size = max(1, _AT_ONCE // (block.params.shape[1] * nodes.shape[1]))
+            size = max(1, _AT_ONCE // (block.params.shape[1] * len(_rule(max(0, len(free) - 1))[1])))
             for rows in (which == number).nonzero().flatten().split(size):
-                found[:, rows] = _log_mass(block, x[:, rows], free, nodes)
+                found[:, rows] = _log_mass(block, x[:, rows], free)
         return found.masked_fill(outside, -torch.inf)
+
+    def agreement(self, block: Block, columns: Tensor, weights: Tensor) -> Tensor:
+        """``log P(regions | values)`` of correlated columns in intervals, ``(states, batch)``, to about two digits.
+
+        All data points have the same values missing. It is 0 in states of negligible weight.
+        """
+        x = self.points.values[columns]
+        bounds = {slot: region.intervals[0] for slot, region in self._own(columns)}
+        matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
+        found = x.new_zeros(len(weights), x.shape[1])
+        for matrix, states in zip(matrices, torch.arange(len(weights)).chunk(len(matrices)), strict=True):
+            kept = states[weights[states] > _NEGLIGIBLE]
+            found[kept] = _rectangle(matrix, block.params[:, kept], x, bounds, _FEW_NODES)
+        return found
 
     def conditionals(self, block: Block, columns: Tensor) -> Tensor:
         """Parameters of each of some correlated columns given the values known exactly, ``(m, states, batch, 2)``.
@@ -169,29 +184,29 @@ def _alternatives(x: Tensor, free: Free) -> Iterator[tuple[Tensor, dict[int, Pie
         yield known, bounds
 
 
-def _log_mass(block: Block, x: Tensor, free: Free, nodes: Tensor) -> Tensor:
+def _log_mass(block: Block, x: Tensor, free: Free) -> Tensor:
     """``log p(observed, regions)`` in every state, ``(states, batch)``, for rows with one pattern of missing values."""
-    matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
     total = []
     for known, bounds in _alternatives(x, free):
         density = block.log_prob(known)
         if bounds:
-            chunks = block.params.chunk(len(matrices), 1)
-            masses = [_rectangle(*pair, known, bounds, nodes) for pair in zip(matrices, chunks, strict=True)]
-            density = density + torch.cat(masses)
+            matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
+            parts = zip(matrices, block.params.chunk(len(matrices), 1), strict=True)
+            density = density + torch.cat([_rectangle(*part, known, bounds) for part in parts])
         total.append(density)
     return torch.stack(total).logsumexp(0)
 
 
-def _rectangle(matrix: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], nodes: Tensor) -> Tensor:
-    """``log P(bounds | observed)`` in every state, ``(states, batch)``."""
+def _rectangle(
+    matrix: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], sizes: tuple[int, int] = _NODES
+) -> Tensor:
+    """``log P(bounds | observed)`` in every state, ``(states, batch)``, for rows with one pattern of missing values."""
     states, batch = params.shape[1], x.shape[1]
     mean, std = (p.unsqueeze(2).expand(-1, -1, batch).flatten(1) for p in params.unbind(-1))  # (m, states · batch)
     flat = x.unsqueeze(1).expand(-1, states, -1).flatten(1)
-    u = nodes[: len(bounds) - 1, :, None] if len(bounds) > 1 else nodes.new_zeros(0, 1, 1)
-    masses, _ = _sequence(matrix, mean, std, flat, bounds, u)
-    weights = _weights(len(bounds) - 1).to(masses).log().unsqueeze(1)
-    return (masses + weights).logsumexp(0).view(states, batch)
+    nodes, weights = (part.to(x) for part in _rule(len(bounds) - 1, sizes))
+    masses, _ = _sequence(matrix, mean, std, flat, bounds, nodes.unsqueeze(2))
+    return (masses + weights.log().unsqueeze(1)).logsumexp(0).view(states, batch)
 
 
 def _draw_joint(matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, free: Free, generator: torch.Generator) -> Tensor:
@@ -269,21 +284,15 @@ def _sequence(
 
 
 @cache
-def _nodes(dimensions: int) -> Tensor:
-    """Nodes between 0 and 1, ``(dimensions, nodes)``."""
+def _rule(dimensions: int, sizes: tuple[int, int] = _NODES) -> tuple[Tensor, Tensor]:
+    """Nodes between 0 and 1, ``(dimensions, nodes)``, and their weights."""
     if dimensions == 0:
-        return torch.zeros(0, 1, dtype=torch.float64)
+        return torch.zeros(0, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     if dimensions == 1:
-        return torch.from_numpy((np.polynomial.legendre.leggauss(_LINE)[0] + 1) / 2).unsqueeze(0)
-    drawn = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=0).draw(_SPACE, dtype=torch.float64)
-    return drawn.T.clamp(1e-9, 1 - 1e-9)
-
-
-@cache
-def _weights(dimensions: int) -> Tensor:
-    if dimensions == 1:
-        return torch.from_numpy(np.polynomial.legendre.leggauss(_LINE)[1] / 2)
-    return torch.full((_SPACE if dimensions else 1,), 1 / (_SPACE if dimensions else 1), dtype=torch.float64)
+        nodes, weights = np.polynomial.legendre.leggauss(sizes[0])
+        return torch.from_numpy((nodes + 1) / 2).unsqueeze(0), torch.from_numpy(weights / 2)
+    drawn = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=0).draw(sizes[1], dtype=torch.float64)
+    return drawn.T.clamp(1e-9, 1 - 1e-9), torch.full((sizes[1],), 1 / sizes[1], dtype=torch.float64)
 
 
 def _draw_within(family: Family, params: Tensor, low: Tensor, high: Tensor, generator: torch.Generator) -> Tensor:

@@ -16,21 +16,23 @@ from picirc.data import Dataset
 from picirc.errors import ArgumentError
 from picirc.explorer.circuits import CircuitQuestions
 from picirc.explorer.pictures import PictureQuestions
-from picirc.explorer.questions import TableQuestions
-from picirc.explorer.requests import Page
-from picirc.explorer.server import Explorer
+from picirc.explorer.sequences import SequenceQuestions
+from picirc.explorer.server import Explorer, Page
+from picirc.explorer.tables import TableQuestions
 from picirc.hclt import HCLT
 from picirc.io import describe, load
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted
+from picirc.sequences import SequenceModel
+from picirc.sequences.files import KIND
 from picirc.structure.bayesnet import BayesNet
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 
 __all__ = ["Explorer", "explore", "make_page"]
 
-Model = TableModel | PIC | HCLT | QPC | BayesNet | Circuit
+Model = TableModel | SequenceModel | PIC | HCLT | QPC | BayesNet | Circuit
 
 _POINTS = 64  # of a PIC of images
 
@@ -50,9 +52,9 @@ def explore(
     is written and nothing is loaded from elsewhere. It needs the extra ``web``.
 
     Args:
-        model: A model of a table, a PIC, HCLT or QPC of images, a Bayesian network, a circuit, or the path of a saved
-            model.
-        data: What to compare it with: a table, or images as an array or a ``pc.data.Dataset``.
+        model: A model of a table or of sequences, a PIC, HCLT or QPC of images, a Bayesian network, a circuit, or the
+            path of a saved model.
+        data: What to compare it with: a table, sequences, or images as an array or a ``pc.data.Dataset``.
         shape: Height and width of the images; by default square.
         port: The port of the server; 0 for a free one.
         browser: Open the page in a browser. In a notebook it is shown inline instead.
@@ -75,15 +77,24 @@ def make_page(model: Any, data: Any = None, *, shape: tuple[int, int] | None = N
     if isinstance(model, str | PathLike):
         path = Path(model)
         name = name or path.resolve().name
-        model = TableModel.load(path) if "table" in describe(path) else load(path)
+        model = _load(path)
     if isinstance(model, TableModel):
         return TableQuestions(model, data, name or "Table")
+    if isinstance(model, SequenceModel):
+        return SequenceQuestions(model, data, name or "Sequences")
     if isinstance(model, BayesNet | Circuit):
         return CircuitQuestions(model, name or ("Bayesian network" if isinstance(model, BayesNet) else "Circuit"))
     if isinstance(model, PIC | HCLT | QPC):
         return _images(model, data, shape, name)
-    expected = "a TableModel, PIC, HCLT, QPC, BayesNet, Circuit or the path of a saved model"
+    expected = "a TableModel, SequenceModel, PIC, HCLT, QPC, BayesNet, Circuit or the path of a saved model"
     raise ArgumentError("model", expected, type(model).__name__)
+
+
+def _load(path: Path) -> Any:
+    description = describe(path)
+    if "table" in description:
+        return TableModel.load(path)
+    return SequenceModel.load(path) if description.get("kind") == KIND else load(path)
 
 
 def _images(model: PIC | HCLT | QPC, data: Any, shape: tuple[int, int] | None, name: str) -> Page:

@@ -14,7 +14,7 @@ from torch import Tensor
 from picirc.circuit import Circuit, from_bayesnet
 from picirc.errors import ArgumentError, ImpossibleEvidenceError, IntractableError
 from picirc.exact import ExactGaussian
-from picirc.explorer.requests import Answer, Question, count_of
+from picirc.explorer.server import Answer, Question, count_of
 from picirc.quadrature import Rule, clenshaw_curtis, gauss_hermite, gauss_legendre, midpoint, trapezoidal
 from picirc.structure.bayesnet import BayesNet
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.explorer.requests import Answer, Question, count_of
+from picirc.explorer.server import Answer, Question, count_of
 from picirc.qpc.distribution import QPC
 from picirc.qpc.latents import LatentPosterior
 from picirc.structure.trees import LatentTree

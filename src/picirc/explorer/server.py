@@ -8,18 +8,21 @@ import logging
 import secrets
 import socket
 import threading
+from collections.abc import Callable, Mapping
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from picirc.errors import ArgumentError
-from picirc.explorer.requests import Answer, Page
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
+
+Answer = dict[str, Any]
+Question = Callable[[Answer], Answer]
 
 HOST = "127.0.0.1"
 _FILES = {"": "text/html", "style.css": "text/css", "app.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -31,6 +34,17 @@ _POLICY = (
 _INSTALL = 'the explorer needs two more packages: pip install "picirc[web]"'
 
 log = logging.getLogger(__name__)
+
+
+class Page(Protocol):
+    """A model as a page shows it."""
+
+    @property
+    def questions(self) -> Mapping[str, Question]:
+        """What can be asked, by name; questions and answers are plain JSON values."""
+
+    def describe(self) -> Answer:
+        """What the page needs to know once; ``kind`` says which page it is."""
 
 
 class Explorer:
@@ -145,6 +159,14 @@ def _welcome(scope: Scope, token: str) -> bool:
     headers = dict(scope["headers"])
     host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode("latin-1")
     return host in (HOST, "localhost") and secrets.compare_digest(given.encode(), token.encode())
+
+
+def count_of(request: Answer, name: str, default: int, *, least: int = 1, most: int) -> int:
+    """A whole number in a request."""
+    value = request.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ArgumentError(name, f"a whole number from {least:,} to {most:,}", repr(value)[:80])
+    return value
 
 
 async def _body(request: Request) -> tuple[Answer, tuple[Answer, int] | None]:

@@ -122,6 +122,10 @@ class Spiked(Family):
         logits = logits - logits.mean(-1, keepdim=True)
         return torch.cat((logits, centre), -1), torch.cat((torch.ones_like(logits), gain), -1)
 
+    def smooth(self, params: Tensor) -> tuple[Gaussian, Tensor]:
+        """The Gaussian alone, and its parameters."""
+        return self._gaussian, params[..., -2:]
+
     @property
     def _gaussian(self) -> Gaussian:
         return Gaussian(min_std=self.min_std)

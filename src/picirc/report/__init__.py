@@ -5,27 +5,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from picirc import __version__
 from picirc.atomic import replace_files
 from picirc.checks import check_integer
 from picirc.report.dependencies import pairs_section, tree_section
-from picirc.report.drawing import Markup, join, label, percent, tag
+from picirc.report.drawing import Markup, label, percent, section, tag, tiles
+from picirc.report.drawing import page as framed
 from picirc.report.material import Material, gather
 from picirc.report.overview import columns_section, training_section
 from picirc.report.surprises import anomalies_section, calibration_section
 from picirc.tables import TableModel
 
 __all__ = ["write_report"]
-
-# Nothing may be loaded and nothing may run, whatever the name of a column contains.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Section(NamedTuple):
@@ -104,31 +100,10 @@ def write_report(model: TableModel, table: Any, path: str | PathLike[str], *, se
 
 def page(material: Material) -> Markup:
     """The whole page."""
-    style = files("picirc.report").joinpath("style.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),
-        tag("title", "Report of a model of a table"),
-        tag("style", Markup(style)),
-    )
-    links = [tag("a", section.title, href=f"#{section.anchor}") for section in SECTIONS]
+    links = [tag("a", part.title, href=f"#{part.anchor}") for part in SECTIONS]
     top = tag("header", tag("h1", "Model report"), tag("p", _subtitle(material)), _tiles(material), tag("nav", *links))
-    sections = [_section(section, material) for section in SECTIONS]
-    foot = tag(
-        "footer",
-        tag("p", f"Written by picirc {__version__}. Logarithms are natural; densities are in the units of the table."),
-    )
-    body = tag("body", top, tag("main", *sections), foot)
-    return Markup(f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n")
-
-
-def _section(section: Section, material: Material) -> Markup:
-    heading, words = tag("h2", section.title), tag("p", section.words, class_="lead")
-    return tag("section", heading, words, section.make(material), id=section.anchor)
+    sections = [section(part.anchor, part.title, part.words, part.make(material)) for part in SECTIONS]
+    return framed("Report of a model of a table", top, sections, "the table")
 
 
 def _subtitle(material: Material) -> str:
@@ -143,10 +118,10 @@ def _subtitle(material: Material) -> str:
 def _tiles(material: Material) -> Markup:
     gone = float(material.encoded.isnan().double().mean())
     mean = float(np.mean(material.log_densities))
-    tiles = [
+    facts = [
         ("rows", f"{material.rows:,}"),
         ("columns", f"{len(material.fields):,}"),
         ("cells missing", percent(gone)),
         ("mean log-density of a row", label(mean, 0.1) if math.isfinite(mean) else "−∞"),
     ]
-    return tag("div", *(tag("div", tag("b", value), join([name])) for name, value in tiles), class_="tiles")
+    return tiles(facts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawing: markup that cannot be broken by its content, numbers along an axis, and small SVG plots."""
+"""Drawing: markup that cannot be broken by its content, the frame of a page, axes, and small SVG plots."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from picirc import __version__
 
 Array = npt.NDArray[np.float64]
 
@@ -20,6 +23,7 @@ FONT = 12.0  # the size of the text, in units of the drawing
 _GROUP = 29.0  # the height of the bars of a category
 # Characters that HTML and XML do not allow, and those that change the direction of the text around them.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _VOID = frozenset({"br", "link", "meta"})  # elements of HTML without an end tag
 
 
@@ -68,6 +72,42 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
     if element in _VOID:
         return Markup(f"<{element}{start}/>")
     return Markup(f"<{element}{start}>{join(children)}</{element}>")
+
+
+def section(anchor: str, title: str, words: str, content: Markup) -> Markup:
+    """A section of a page with an explanation."""
+    return tag("section", tag("h2", title), tag("p", words, class_="lead"), content, id=anchor)
+
+
+def tiles(facts: Sequence[tuple[str, str]]) -> Markup:
+    """Names and values in a row."""
+    return tag("div", *(tag("div", tag("b", value), join([name])) for name, value in facts), class_="tiles")
+
+
+def page(title: str, top: Markup, sections: Sequence[Markup], units: str, style: str = "") -> Markup:
+    """A whole page, on which nothing may be loaded and nothing may run, whatever the name of a column contains.
+
+    Args:
+        title: The title.
+        top: What stands above the sections.
+        sections: The sections.
+        units: What densities are in the units of.
+        style: Further rules of style.
+    """
+    rules = files("picirc.report").joinpath("style.css").read_text(encoding="utf-8") + style
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", title),
+        tag("style", Markup(rules)),
+    )
+    words = f"Written by picirc {__version__}. Logarithms are natural; densities are in the units of {units}."
+    body = tag("body", top, tag("main", *sections), tag("footer", tag("p", words)))
+    return Markup(f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n")
 
 
 def _attribute(value: object) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from importlib.resources import files
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from picirc import __version__
 from picirc.atomic import replace_files
 from picirc.checks import check_integer
-from picirc.report.drawing import Axes, Markup, bars, dots, join, label, line, number, percent, span, tag
+from picirc.report.drawing import (
+    Axes,
+    Markup,
+    bars,
+    dots,
+    join,
+    label,
+    line,
+    number,
+    page,
+    percent,
+    section,
+    span,
+    tag,
+    tiles,
+)
 from picirc.sequences.data import Sequences
 from picirc.sequences.model import Forecast, SequenceModel
 
 Array = npt.NDArray[np.float64]
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"  # nothing may be loaded, and nothing may run
 _STYLE = ".area{fill:var(--data);opacity:.18;stroke:none}.area.drawn{fill:var(--drawn);opacity:.25}"
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 _MOST_SEQUENCES, _MOST_COLUMNS, _MOST_STEPS, _MOST_LISTED = 4, 6, 400, 12
@@ -49,39 +61,28 @@ def write_sequence_report(
 
 
 def _page(model: SequenceModel, sequences: Sequences, steps: int, seed: int) -> Markup:
-    style = files("picirc.report").joinpath("style.css").read_text(encoding="utf-8") + _STYLE
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),
-        tag("title", "Report of a model of sequences"),
-        tag("style", Markup(style)),
-    )
     surprises = [-part for part in model._steps(sequences)]
     sections = [
-        _section(
+        section(
             "series",
             "Series and forecasts",
             "Dots are the data. The blue band holds 90 % of the forecast of each step from those before it, the orange "
             "bands 50 % and 90 % of the forecast beyond the end.",
             _series(model, sequences, steps),
         ),
-        _section(
+        section(
             "state",
             "Filtered state",
             "The latent given the rows so far: its mean, and two standard deviations to either side.",
             _states(model, sequences),
         ),
-        _section(
+        section(
             "surprises",
             "Surprises",
             "The surprise of a step is minus the log-density of its row given the rows before it.",
             _surprises(model, sequences, surprises),
         ),
-        _section(
+        section(
             "calibration",
             "Calibration",
             "For every cell, the probability of a smaller value given the steps before it. If the forecasts are right, "
@@ -91,25 +92,19 @@ def _page(model: SequenceModel, sequences: Sequences, steps: int, seed: int) -> 
         ),
     ]
     top = tag("header", tag("h1", "Sequence report"), tag("p", repr(model)), _tiles(model, sequences, surprises))
-    words = f"Written by picirc {__version__}. Logarithms are natural; densities are in the units of the data."
-    body = tag("body", top, tag("main", *sections), tag("footer", tag("p", words)))
-    return Markup(f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n")
-
-
-def _section(anchor: str, title: str, words: str, content: Markup) -> Markup:
-    return tag("section", tag("h2", title), tag("p", words, class_="lead"), content, id=anchor)
+    return page("Report of a model of sequences", top, sections, "the data", _STYLE)
 
 
 def _tiles(model: SequenceModel, sequences: Sequences, surprises: list[Array]) -> Markup:
     rows = sum(len(part) for part in surprises)
     cells = [model.columns.encode(table).isnan().numpy() for table in sequences.tables]
-    tiles = [
+    facts = [
         ("sequences", f"{len(surprises):,}"),
         ("rows", f"{rows:,}"),
         ("cells missing", percent(float(np.concatenate(cells).mean()))),
         ("mean log-density of a row", label(-float(np.concatenate(surprises).mean()), 0.01)),
     ]
-    return tag("div", *(tag("div", tag("b", value), join([name])) for name, value in tiles), class_="tiles")
+    return tiles(facts)
 
 
 def _name(sequences: Sequences, number_: int) -> str:

@@ -179,13 +179,11 @@ class Column:
         values, codes = (torch.tensor(part, dtype=params.dtype) for part in zip(*self.knots, strict=True))
         slopes = values.diff() / codes.diff()
         rises = torch.cat((slopes[:1], slopes.diff(), -slopes[-1:]))
-        mean, std = params[..., 0], params[..., 1]
-        total = values[0] * torch.ones_like(mean)
-        for knot, rise in zip(codes.tolist(), rises.tolist(), strict=True):
-            z = (mean - knot) / std
-            density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-            total = total + rise * std * (density + z * torch.special.ndtr(z))
-        return total
+        mean, std = params[..., :1], params[..., 1:2]
+        z = (mean - codes) / std
+        density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
+        found: Tensor = values[0] + (rises * std * (density + z * torch.special.ndtr(z))).sum(-1)
+        return found
 
     def _scores(self, values: Numbers) -> Numbers:
         """The codes of values by interpolation between the knots."""

@@ -21,6 +21,7 @@ const $ = id => document.getElementById(id);
 const show = (...content) => $("page").replaceChildren(...content);
 const shorten = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+const plural = (n, word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 const say = text => { $("status").textContent = text; };
 
 function number(value, span) {
@@ -384,7 +385,7 @@ function tablePage(model) {
     const from = bound("from", "from"), to = bound("to", "to");
     const { card, mark } = shell(column, i, now, plot, html("div", { class: "control" }, slider,
       html("div", { class: "bounds" }, from, html("span", { "aria-hidden": "true" }, "–"), to)));
-    const rounded = value => (column.whole ? Math.round(value) : +(Math.round(value / step) * step).toPrecision(10));
+    const rounded = value => column.spikes.find(spike => Math.abs(spike - value) < step / 2) ?? (column.whole ? Math.round(value) : +(Math.round(value / step) * step).toPrecision(10));
     const x = value => W * (value - column.low) / span;
 
     function range() {
@@ -395,7 +396,10 @@ function tablePage(model) {
     }
 
     let start = null;
-    const at = event => { const box = plot.getBoundingClientRect(); return rounded(clamp(column.low + span * (event.clientX - box.left) / box.width, column.low, column.high)); };
+    const at = event => {
+      const box = plot.getBoundingClientRect(), px = W * (event.clientX - box.left) / box.width;
+      return column.spikes.find(spike => Math.abs(x(spike) - px) < 5) ?? rounded(clamp(column.low + span * px / W, column.low, column.high));
+    };
     plot.addEventListener("pointerdown", event => { if (column.empty) return; start = { x: event.clientX, value: at(event) }; plot.setPointerCapture(event.pointerId); });
     plot.addEventListener("pointermove", event => {
       if (!start || Math.abs(event.clientX - start.x) < 5) return;
@@ -432,6 +436,18 @@ function tablePage(model) {
       found.forEach((f, k) => { if (f) parts.push(svg("path", { class: `area set${k}`, d: `${line(f.heights)}V${H}H0Z` })); });
       if (before && evident) parts.push(svg("path", { class: "before", d: line(before.heights) }));
       found.forEach((f, k) => { if (f) parts.push(svg("path", { class: `curve set${k}`, d: line(f.heights) })); });
+      // Single values have a probability of their own: a bar whose full height is 100 %.
+      const spike = (name, share, value, shift) => svg("line", { class: `spike ${name}`, x1: clamp(x(value) + shift, 3, W - 3), x2: clamp(x(value) + shift, 3, W - 3), y1: H, y2: H - (H - 14) * share });
+      column.spikes.forEach((value, j) => {
+        if (value < column.low || value > column.high) return;
+        if (column.single) parts.push(spike("data", column.single[j], value, 0));
+        const shares = found.map(f => f && f.spikes[j]);
+        if (before && evident) parts.push(spike("prior", before.spikes[j], value, 0));
+        shares.forEach((share, k) => { if (share != null) parts.push(spike(`set${k}`, share, value, shares.length > 1 ? 4 * k - 2 : 0)); });
+        const told = shares.filter(share => share != null);
+        const end = x(value) > W - 60 ? "end" : x(value) < 60 ? "start" : "middle";
+        if (told.length) parts.push(svg("text", { class: "share", x: clamp(x(value), 1, W - 1), y: H - (H - 14) * Math.max(...told) - 4, "text-anchor": end }, told.map(percent).join(" · ")));
+      });
       sets.forEach((s, k) => {
         const what = s && s.get(i);
         if (!what) return;
@@ -454,7 +470,8 @@ function tablePage(model) {
         if (what && "is" in what) { spoken.push(`known to be ${what.is}`); return html("p", { class: `set${k}` }, html("b", {}, number(what.is, span)), " known"); }
         if (!f) return html("p", {}, "…");
         const [low, , middle, , high] = f.quantiles;
-        spoken.push(`expected ${number(f.mean, span)}, 90 percent between ${number(low, span)} and ${number(high, span)}`);
+        const single = column.spikes.map((value, j) => `, ${percent(f.spikes[j])} exactly ${number(value, span)}`).join("");
+        spoken.push(`expected ${number(f.mean, span)}, 90 percent between ${number(low, span)} and ${number(high, span)}${single}`);
         return html("p", { class: `set${k}`, title: `median ${number(middle, span)}, half between ${number(f.quantiles[1], span)} and ${number(f.quantiles[3], span)}` },
           html("b", {}, number(f.mean, span)), html("small", {}, ` 90 %: ${number(low, span)} – ${number(high, span)}`));
       }));
@@ -533,7 +550,8 @@ function legend(model) {
     model.rows ? html("span", {}, html("i", { class: "key data" }), "data") : null,
     html("span", {}, html("i", { class: "key set0" }), "model given what is known"),
     html("span", { class: "only-two" }, html("i", { class: "key set1" }), "the second evidence"),
-    html("span", {}, html("i", { class: "key before" }), "model when nothing is known"));
+    html("span", {}, html("i", { class: "key before" }), "model when nothing is known"),
+    model.columns.some(column => column.spikes?.length) ? html("span", {}, html("i", { class: "key spike" }), "probability of a single value, up to 100 %") : null);
 }
 
 // Rows and depths of an outline of the tree, from the column that has most neighbours.
@@ -685,6 +703,212 @@ function imagePage(model) {
   changed();
 }
 
+// ---------------------------------------------------------------- sequences
+
+function sequencePage(model) {
+  const W = innerWidth < 700 ? 340 : 640, L = 44, R = W - 8; // so that text on a phone is as large as elsewhere
+  const { columns } = model;
+  let sequence = 0, until = 1, steps = 12, row = 0, series = null, answer = null, cells = new Map(); // row → place → value
+  const numbers = columns.map((column, i) => ({ ...column, i })).filter(column => !column.labels);
+
+  const changedCells = () => {
+    const found = Object.create(null);
+    for (const [r, own] of cells) {
+      found[r] = Object.create(null);
+      for (const [i, value] of own) found[r][columns[i].name] = value;
+    }
+    return found;
+  };
+  const valueOf = (r, i) => { const own = cells.get(r); return own && own.has(i) ? own.get(i) : series.values[columns[i].name][r]; };
+  const change = (r, i, value) => {
+    const own = cells.get(r) || new Map();
+    if (value === undefined || value === series.values[columns[i].name][r]) own.delete(i); else own.set(i, value);
+    if (own.size) cells.set(r, own); else cells.delete(r);
+    changed();
+  };
+
+  const ask = asker("look", found => { answer = found; draw(); });
+  function changed() {
+    const state = { s: sequence, u: until, h: steps };
+    if (cells.size) state.c = changedCells();
+    writeHash(state);
+    drawRow();
+    ask({ sequence, until, steps, cells: changedCells() });
+  }
+  const place = new Map(columns.map((column, i) => [column.name, i]));
+  async function open(number, state = {}) {
+    count(1);
+    try {
+      series = await fetchJson("series", { sequence: number });
+      sequence = number;
+      const rows = series.at.length, whole = (value, low, high, usual) => (Number.isInteger(value) ? clamp(value, low, high) : usual);
+      until = whole(state.u, 1, rows, rows > 4 ? Math.ceil(0.75 * rows) : rows);
+      steps = whole(state.h, 1, model.most, clamp(rows - until, 12, 60));
+      cells = new Map();
+      for (const [r, own] of Object.entries(state.c && typeof state.c === "object" ? state.c : {})) {
+        const known = Object.entries(own || {}).filter(([name]) => place.has(name)).map(([name, value]) => [place.get(name), value]);
+        if (/^[0-9]+$/.test(r) && +r < rows && known.length) cells.set(+r, new Map(known));
+      }
+      row = until - 1;
+      answer = null;
+      untilSlider.max = rows;
+      rowInput.max = rows - 1;
+      untilSlider.value = until; stepsSlider.value = steps; select.value = sequence;
+      changed();
+    } catch (error) { problem(error); }
+    count(-1);
+  }
+  const restore = () => { const state = readHash(); open(Number.isInteger(state.s) ? clamp(state.s, 0, model.sequences.length - 1) : 0, state); };
+
+  // --- charts: all of them have the times of the rows and of the forecast below each other
+
+  const frame = () => { const low = series.at[0], high = Math.max(series.at.at(-1), answer.at.at(-1)), span = high - low || 1; return value => L + (R - L) * (value - low) / span; };
+  const chart = (name, H) => { const plot = svg("svg", { class: "plot chart", viewBox: `0 0 ${W} ${H + 18}`, role: "img" }); return { plot, H, element: html("section", { class: "card series", "aria-label": name }, html("h2", {}, name), plot) }; };
+  function timeAxis(x, H) {
+    const times = [...series.at.slice(0, until), ...answer.at], told = [...series.times.slice(0, until), ...answer.times];
+    const marks = [], room = 7 * Math.max(...told.map(text => text.length)) + 16, seam = x(series.at[until - 1]);
+    let right = -Infinity;
+    times.forEach((t, k) => { if (x(t) - room / 2 > right && x(t) + room / 2 < W + 6) { marks.push(svg("text", { x: x(t), y: H + 15, "text-anchor": "middle" }, told[k])); right = x(t) + room / 2; } });
+    return [svg("line", { class: "axis", x1: L, x2: R, y1: H, y2: H }), svg("line", { class: "seam", x1: seam, x2: seam, y1: 0, y2: H }), ...marks];
+  }
+  const strip = (x, at, low, high, y) => path([...at.map((t, k) => [x(t), y(low[k])]), ...at.map((t, k) => [x(t), y(high[k])]).reverse()]) + "Z";
+  function levels(low, high, H, y) {
+    return ticks(low, high, 4).filter(t => y(t) > 6 && y(t) < H).flatMap(t => [svg("line", { class: "grid", x1: L, x2: R, y1: y(t), y2: y(t) }), svg("text", { x: L - 6, y: y(t) + 4, "text-anchor": "end" }, number(t, high - low))]);
+  }
+  const nearest = (x, px) => series.at.reduce((best, t, r) => (Math.abs(x(t) - px) < Math.abs(x(series.at[best]) - px) ? r : best), 0);
+
+  const numberCharts = numbers.map(column => {
+    const made = chart(column.name, 150);
+    let x = null, y = null, back = null, dragged = null;
+    const at = event => { const box = made.plot.getBoundingClientRect(); return [W * (event.clientX - box.left) / box.width, (made.H + 18) * (event.clientY - box.top) / box.height]; };
+    made.plot.addEventListener("pointerdown", event => {
+      if (!x) return;
+      const [px, py] = at(event);
+      row = nearest(x, px);
+      const value = valueOf(row, column.i);
+      if (row < until && value !== null && Math.abs(y(value) - py) < 14) { dragged = row; made.plot.setPointerCapture(event.pointerId); }
+      changed();
+    });
+    made.plot.addEventListener("pointermove", event => { if (dragged !== null) change(dragged, column.i, +back(at(event)[1]).toPrecision(4)); });
+    for (const name of ["pointerup", "pointercancel"]) made.plot.addEventListener(name, () => { dragged = null; });
+    made.draw = () => {
+      const H = made.H, { quantiles, mean } = answer.numbers[column.name];
+      const values = series.at.map((_, r) => valueOf(r, column.i));
+      const known = [...values, ...quantiles[0], ...quantiles[4]].filter(value => value !== null && isFinite(value));
+      const low = Math.min(...known), high = Math.max(...known), room = 0.06 * (high - low) || 1;
+      x = frame();
+      if (dragged === null || !y) { // the axis stays where it is while a point is moved
+        y = value => H - (H - 4) * (value - low + room) / (high - low + 2 * room);
+        back = py => low - room + (high - low + 2 * room) * (H - clamp(py, 0, H)) / (H - 4);
+      }
+      const dots = values.map((value, r) => value !== null && svg("circle", { class: r >= until ? "later" : cells.get(r)?.has(column.i) ? "mark edited" : "mark set0", cx: x(series.at[r]), cy: y(value), r: r === row ? 5 : 2.6 })).filter(Boolean);
+      made.plot.replaceChildren(...levels(low - room, high + room, H, y),
+        svg("path", { class: "area fan", d: strip(x, answer.at, quantiles[0], quantiles[4], y) }), svg("path", { class: "area fan", d: strip(x, answer.at, quantiles[1], quantiles[3], y) }),
+        svg("path", { class: "curve set1", d: path(answer.at.map((t, k) => [x(t), y(quantiles[2][k])])) }), ...timeAxis(x, H), ...dots);
+      const last = mean.length - 1;
+      made.plot.setAttribute("aria-label", `${column.name}: ${until} rows known; forecast ${number(mean[0], high - low)} at ${answer.times[0]}, ${number(mean[last], high - low)} with 90 percent between ${number(quantiles[0][last], high - low)} and ${number(quantiles[4][last], high - low)} at ${answer.times[last]}`);
+    };
+    return made;
+  });
+
+  const categoryCharts = columns.map((column, i) => ({ ...column, i })).filter(column => column.labels).map(column => {
+    const shown = column.labels.slice(0, 12), made = chart(column.name, 22 * shown.length + 6);
+    made.plot.addEventListener("pointerdown", event => { const box = made.plot.getBoundingClientRect(); row = nearest(frame(), W * (event.clientX - box.left) / box.width); changed(); });
+    made.draw = () => {
+      const x = frame(), y = k => 14 + 22 * k, shares = answer.categories[column.name], parts = [];
+      const gap = answer.at.length > 1 ? x(answer.at[1]) - x(answer.at[0]) : 8;
+      shown.forEach((label, k) => {
+        parts.push(svg("text", { x: L - 6, y: y(k) + 4, "text-anchor": "end" }, shorten(String(label), 6), svg("title", {}, String(label))));
+        answer.at.forEach((t, j) => parts.push(svg("rect", { class: "chance", x: x(t) - gap / 2, y: y(k) - 9 * shares[k][j], width: Math.max(1, 0.9 * gap), height: 18 * shares[k][j] })));
+        series.at.forEach((t, r) => { if (valueOf(r, column.i) === label) parts.push(svg("circle", { class: r >= until ? "later" : cells.get(r)?.has(column.i) ? "mark edited" : "mark set0", cx: x(t), cy: y(k), r: r === row ? 5 : 2.6 })); });
+      });
+      made.plot.replaceChildren(...parts, ...timeAxis(x, made.H));
+      const first = shares.map((own, k) => `${column.labels[k]} ${percent(own[0])}`).join(", ");
+      made.plot.setAttribute("aria-label", `${column.name}: ${until} rows known; forecast at ${answer.times[0]}: ${first}`);
+    };
+    return made;
+  });
+
+  const latentCharts = Array.from({ length: model.latents }, (_, j) => {
+    const made = chart(model.latents > 1 ? `Filtered latent ${j + 1}` : "Filtered latent", 90);
+    made.draw = () => {
+      const H = made.H, mean = answer.filter.mean[j], std = answer.filter.std[j], at = series.at.slice(0, mean.length), x = frame();
+      const under = mean.map((m, k) => m - 2 * std[k]), over = mean.map((m, k) => m + 2 * std[k]), low = Math.min(...under), high = Math.max(...over);
+      const y = value => H - (H - 4) * (value - low) / (high - low || 1);
+      made.plot.replaceChildren(...levels(low, high, H, y), svg("path", { class: "area set0", d: strip(x, at, under, over, y) }), svg("path", { class: "curve set0", d: path(at.map((t, k) => [x(t), y(mean[k])])) }), ...timeAxis(x, H));
+      made.plot.setAttribute("aria-label", `The latent given the rows so far: at the last one ${mean.at(-1).toFixed(2)} plus or minus ${(2 * std.at(-1)).toFixed(2)}`);
+    };
+    return made;
+  });
+
+  const surpriseChart = chart("Surprise of each row given those before it, in nats", 70);
+  surpriseChart.draw = () => {
+    const H = surpriseChart.H, x = frame(), { surprise } = answer, low = Math.min(0, ...surprise), high = Math.max(...surprise, low + 1e-9);
+    const y = value => H - (H - 4) * (value - low) / (high - low);
+    surpriseChart.plot.replaceChildren(...levels(low, high, H, y), ...surprise.map((value, r) => svg("line", { class: "stem", x1: x(series.at[r]), x2: x(series.at[r]), y1: y(low), y2: y(value) })), ...timeAxis(x, H));
+    const worst = surprise.indexOf(Math.max(...surprise));
+    surpriseChart.plot.setAttribute("aria-label", `Surprise: largest ${surprise[worst].toFixed(1)} nats at ${series.times[worst]}`);
+  };
+  const charts = [...numberCharts, ...categoryCharts, ...latentCharts, surpriseChart];
+
+  // --- controls
+
+  const select = html("select", { id: "sequence", onchange: () => open(+select.value) }, model.sequences.map((name, k) => html("option", { value: k }, shorten(name, 40))));
+  const untilText = html("output", { for: "until" }), stepsText = html("output", { for: "steps" });
+  const untilSlider = html("input", { type: "range", id: "until", min: 1, max: 1, value: 1, oninput: () => { until = +untilSlider.value; row = Math.min(row, until - 1); changed(); } });
+  const stepsSlider = html("input", { type: "range", id: "steps", min: 1, max: model.most, value: steps, oninput: () => { steps = +stepsSlider.value; changed(); } });
+  const rowInput = html("input", { type: "number", id: "row", min: 0, step: 1, onchange: () => { row = clamp(Math.round(+rowInput.value) || 0, 0, series.at.length - 1); changed(); } });
+  const rowNote = html("p", { class: "hint" });
+  const facts = html("p", { class: "facts" });
+  const editors = columns.map((column, i) => {
+    const input = column.labels
+      ? html("select", { "aria-label": `Value of ${column.name}`, onchange: () => change(row, i, input.value === "" ? null : column.labels[+input.value]) }, html("option", { value: "" }, "unknown"), column.labels.map((label, k) => html("option", { value: k }, shorten(String(label), 40))))
+      : html("input", { type: "number", step: "any", placeholder: "unknown", "aria-label": `Value of ${column.name}`, onchange: () => change(row, i, input.value === "" ? null : +input.value) });
+    const undo = html("button", { type: "button", class: "link", "aria-label": `Take ${column.name} from the data again`, onclick: () => change(row, i, undefined) }, "as it was");
+    const refresh = () => {
+      const value = valueOf(row, i);
+      if (document.activeElement !== input || column.labels) input.value = value === null ? "" : column.labels ? column.labels.indexOf(value) : value;
+      input.disabled = row >= until;
+      undo.hidden = !cells.get(row)?.has(i);
+    };
+    return { refresh, element: html("div", { class: "variable" }, html("span", { title: column.name }, shorten(column.name, 24)), input, undo) };
+  });
+
+  function drawRow() {
+    untilText.textContent = `${until} (${series.times[until - 1]})`;
+    stepsText.textContent = steps;
+    if (document.activeElement !== rowInput) rowInput.value = row;
+    rowNote.textContent = row >= until ? `Row ${row} (${series.times[row]}) comes after what is known.` : `Row ${row}: ${series.times[row]}. Change a value or empty it, and the forecast follows.`;
+    editors.forEach(editor => editor.refresh());
+  }
+  function draw() {
+    charts.forEach(made => made.draw());
+    const edited = [...cells.values()].reduce((sum, own) => sum + own.size, 0);
+    facts.textContent = `log density of the ${plural(until, "row")} ${number(answer.log_prob, 10)}` + (edited ? ` · ${plural(edited, "cell")} changed` : "");
+    say(facts.textContent);
+  }
+
+  const reset = html("button", { type: "button", onclick: () => open(sequence) }, "Reset");
+  show(html("header", { class: "top" }, html("div", {}, html("h1", {}, model.name), html("p", { class: "hint" }, model.drawn ? "a sequence drawn from the model; start the explorer with --data to see others" : `${plural(model.sequences.length, "sequence")}, ${plural(columns.length, "column")}`)), html("div", { class: "tools" }, copyButton(), reset)),
+    html("div", { class: "layout" },
+      html("main", { id: "main", class: "charts", tabindex: -1 }, charts.map(made => made.element)),
+      html("aside", { class: "first", "aria-label": "What is known" },
+        html("section", { class: "panel", "aria-label": "Evidence" }, html("h2", {}, "Evidence"),
+          model.sequences.length > 1 ? html("div", { class: "variable" }, html("label", { for: "sequence" }, "Sequence"), select) : null,
+          html("div", { class: "stacked" }, html("label", { for: "until" }, "Rows known ", untilText), untilSlider),
+          html("div", { class: "stacked" }, html("label", { for: "steps" }, "Steps ahead ", stepsText), stepsSlider), facts),
+        html("section", { class: "panel", "aria-label": "A row" }, html("h2", {}, "A row"),
+          html("div", { class: "stepper" }, html("label", { for: "row" }, "Row"),
+            html("button", { type: "button", "aria-label": "Previous row", onclick: () => { row = clamp(row - 1, 0, series.at.length - 1); changed(); } }, "‹"), rowInput,
+            html("button", { type: "button", "aria-label": "Next row", onclick: () => { row = clamp(row + 1, 0, series.at.length - 1); changed(); } }, "›")),
+          rowNote, editors.map(editor => editor.element), html("p", { class: "hint" }, "Or drag a dot of a series up and down.")))),
+    html("footer", { class: "legend" }, html("span", {}, html("i", { class: "key dot" }), "known"), html("span", {}, html("i", { class: "key dot edited" }), "changed"), html("span", {}, html("i", { class: "key dot hollow" }), "in the data, not told to the model"),
+      html("span", {}, html("i", { class: "key set1" }), "forecast: median, 50 % and 90 %")));
+  current = () => (series ? changed() : restore());
+  addEventListener("hashchange", restore);
+  restore();
+}
+
 // ---------------------------------------------------------------- circuits
 
 function circuitPage(model) {
@@ -822,7 +1046,7 @@ function graph(nodes, edges, label) {
 
 // ---------------------------------------------------------------- start
 
-const pages = { table: tablePage, image: imagePage, circuit: circuitPage };
+const pages = { table: tablePage, image: imagePage, sequence: sequencePage, circuit: circuitPage };
 
 async function start() {
   current = start;
