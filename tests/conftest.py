@@ -18,6 +18,14 @@ settings.register_profile("picirc", deadline=None, derandomize=True)
 settings.load_profile("picirc")
 
 
+LONG = {"test_docs.py", "test_experiments.py", "test_explorer_browser.py"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with long tests come first, so that no process is left alone with one at the end."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 def pytest_collection_finish() -> None:
     """What was imported and collected stays until the end; the garbage collector need not look at it again."""
     gc.collect()

@@ -124,7 +124,7 @@ def _small_tables(monkeypatch):
 
     def smaller(rows: int, columns: int) -> defaults.Defaults:
         found = for_size(rows, columns)
-        return found if found.steps <= 150 else replace(found, members=min(found.members, 2), steps=150, patience=100)
+        return found if found.steps <= 120 else replace(found, members=1, steps=120, patience=100)
 
     monkeypatch.setattr(defaults, "_for_size", smaller)
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import picirc as pc
 from neural import (
+    FAMILIES,
     SHARING,
     STRUCTURES,
     bits,
@@ -57,8 +58,8 @@ def rule_of(model: pc.PIC | pc.HCLT) -> pc.RandomRule | None:
 
 
 @each_family
-@each_sharing
-def test_every_family_learns(inputs, sharing):
+def test_every_family_learns(inputs):
+    sharing = SHARING[list(FAMILIES.values()).index(inputs) % 3]
     assert improves(make_pic(inputs=inputs, sharing=sharing), data_for(inputs), rule=SMALL)
 
 
@@ -280,8 +281,7 @@ def test_the_shifts_of_a_random_rule_follow_from_the_seed(shifts):
 
 def test_the_parts_of_a_batch_share_their_points(shifts):
     pc.fit(make_pic(), X, rule=pc.shifted(4), steps=3, batch_size=16, accumulate=4)
-    assert [len(set(shifts[i : i + 4])) for i in (0, 4, 8)] == [1, 1, 1]
-    assert len(set(shifts)) == 3
+    assert len(shifts) == len(set(shifts)) == 3  # one for each step
 
 
 def test_a_random_rule_is_validated_on_twice_the_points():

@@ -15,7 +15,7 @@ LONG = {
     "chain": Table(pc.chain(1000), pc.Categorical(4), 4),
     "tree": Table(pc.random_tree(500, 0), pc.Gaussian(), 4),
     "deep_tree": Table(pc.random_tree(300, 1, depth=100), pc.Poisson(), 3),
-    "regions": Table(pc.quad_graph(12, 12), pc.Bernoulli(), 3),
+    "regions": Table(pc.quad_graph(16, 16), pc.Bernoulli(), 3),
 }
 
 

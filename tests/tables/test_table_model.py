@@ -442,7 +442,8 @@ def test_settings_are_given_by_name(penguins):
     assert [record["step"] for record in records] == list(range(2, 17, 2))  # four models of four steps
     assert model.summary["settings"]["points"] == 4
     assert model.summary["rows"] == {"train": 172, "valid": 172}
-    assert len(model.qpc.grids[0].points) == 4 * 8  # four models, twice the points
+    assert model.qpc.grids[0].points.shape[-1] == 8  # twice the points
+    assert len(model.pic.parts) == 4
     other = pc.fit_table(penguins, width=4, settings={"steps": 3, "points": 5, "width": 8})
     assert other.points == 5
     assert other.pic.width == 4

@@ -44,9 +44,10 @@ def correlation(raw: Tensor, columns: int) -> Tensor:
 
 def raw_correlation(matrix: Tensor) -> Tensor:
     """Numbers that ``correlation`` makes a matrix of; its smallest eigenvalue must be above 10⁻⁴."""
-    unit = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    size = matrix.shape[-1]
+    unit = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
     factor = torch.linalg.cholesky((matrix - _RIDGE * unit) / (1 - _RIDGE))
-    rows, places = torch.tril_indices(*matrix.shape[-2:], -1, device=matrix.device)
+    rows, places = torch.tril_indices(size, size, -1, device=matrix.device)
     found: Tensor = (factor / factor.diagonal(dim1=-2, dim2=-1).unsqueeze(-1))[..., rows, places]
     return found
 
@@ -238,7 +239,8 @@ class Block:
 
     def _own_params(self) -> Tensor:
         """The parameters by part, ``(parts, m, states of a part, 2)``."""
-        return self.params.unflatten(1, (len(self.matrices), -1)).movedim(1, 0)
+        found: Tensor = self.params.unflatten(1, (len(self.matrices), -1)).movedim(1, 0)
+        return found
 
     def _covariances(self) -> Tensor:
         """The covariance matrix of every state, ``(states, m, m)``."""
