@@ -122,7 +122,7 @@ def test_a_configuration_file(run, table, tmp_path):
         (["--structure", "chain"], "--structure"),
         (["--model", "hclt"], "--model"),
         (["--em"], "--em"),
-        (["--resume"], "--resume"),
+        (["--tensorboard"], "--tensorboard"),
         (["--columns", "count"], "NAME=KIND"),
         (["--columns", "cuont=poisson"], "names among length, pet"),
         (["--columns", "count=poison"], "poison"),

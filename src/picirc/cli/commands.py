@@ -55,12 +55,13 @@ def fit(
     picirc fit --data NAME --out runs/name learns a model of images, text or other data of one kind; eval and sample use
     it. The folder also gets metrics.jsonl with a line for every validation, summary.json and a checkpoint, from which
     --resume continues. Several processes train together when started by torchrun, as in: torchrun --nproc-per-node 2 -m
-    picirc fit --data …
+    picirc fit big/ --out model
 
     Ctrl-C ends the training early and saves the best model so far.
 
     Args:
-        table: A table in a file (csv, csv.gz, tsv, parquet, npy, npz), with the names of its columns in the first line.
+        table: A table in a file (csv, csv.gz, tsv, parquet, npy, npz), with the names of its columns in the first line;
+            or a folder of Parquet files, which may be larger than the memory.
         output: Where the results go.
         reading: How the table is read.
         columns: What its columns are.
@@ -81,7 +82,9 @@ def fit(
     frame = read_training_table(table, reading, declared, columns.drop)
     if sequences.sequences:
         from picirc.cli.sequences import train_sequences
+        from picirc.data.frames import read_frame
 
+        frame = frame if not hasattr(frame, "groups") else read_frame(frame.read())
         return train_sequences(table, frame, declared, sequences, data, reading, columns, model, training, output)
     check_no_sequences(sequences)
     from picirc.cli.fit import train_table  # torch is slow to import, so mistakes are reported before

@@ -21,6 +21,7 @@ from picirc.checks import check_integer
 from picirc.cli.options import ColumnOptions, DataOptions, SequenceOptions, TableOptions, differing
 from picirc.data.dataset import Dataset, Provenance, hold_out
 from picirc.data.frames import Frame, few, numbered
+from picirc.data.streams import Stream, open_stream
 from picirc.data.tables import ENDINGS, MISSING, dtype_for, read_file
 from picirc.errors import ArgumentError
 
@@ -115,26 +116,40 @@ def declared_kinds(data: DataOptions, columns: ColumnOptions) -> dict[str, str]:
 
 def read_training_table(
     path: Path, options: TableOptions, declared: Mapping[str, str], dropped: Sequence[str]
-) -> Frame:
-    """Read a table to learn from, without the columns to leave out."""
+) -> Frame | Stream:
+    """Read a table to learn from, without the columns to leave out; of Parquet files only what is in them."""
+    if path.name.lower().endswith(".parquet") or (path.is_dir() and not path.name.lower().endswith(ENDINGS)):
+        return _open_training_stream(path, declared, dropped)
     if not path.exists() and not path.name.lower().endswith(ENDINGS):
         remedy = f"write --data {path} if it is the name of a data set"
         raise ArgumentError("TABLE", f"a file that ends in {', '.join(ENDINGS)}", str(path), remedy)
     frame = read_table(path, options)
-    for option, names in (("--columns, --categorical", declared), ("--drop", dropped)):
-        for name in names:
-            if name not in frame.names:
-                raise ArgumentError(option, f"names among {few(frame.names)}", name)
+    _check_known(frame.names, declared, dropped)
     other = next((mark for mark in ";\t|," if mark in frame.names[0]), None)
     if len(frame.names) == 1 and frame.written is not None and other is not None:
         remedy = f"set the separator with --delimiter {'tab' if other == chr(9) else repr(other)}"
         raise ArgumentError(str(path), "several columns", f"one, {frame.names[0]!r}", remedy)
     kept = [name for name in frame.names if name not in dropped]
-    if not kept:
-        raise ArgumentError("--drop", "at least one column left", "none")
     for name in kept:  # so that malformed cells are reported before torch is imported
         frame.cells(name, dtype_for(declared.get(name, "auto")))
     return frame.select(kept)
+
+
+def _open_training_stream(path: Path, declared: Mapping[str, str], dropped: Sequence[str]) -> Stream:
+    stream = open_stream(path)
+    assert stream is not None
+    _check_known(stream.names, declared, dropped)
+    return stream.select([name for name in stream.names if name not in dropped])
+
+
+def _check_known(names: Sequence[str], declared: Mapping[str, str], dropped: Sequence[str]) -> None:
+    """Raise if an option names a column that the table does not have, or if none is left."""
+    for option, given in (("--columns, --categorical", declared), ("--drop", dropped)):
+        for name in given:
+            if name not in names:
+                raise ArgumentError(option, f"names among {few(names)}", name)
+    if not set(names) - set(dropped):
+        raise ArgumentError("--drop", "at least one column left", "none")
 
 
 # Data other than tables

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import platform
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -39,6 +39,7 @@ from picirc.cli.options import (
 from picirc.cli.queries import MAKER, make_circuit, make_rule, scores, tell
 from picirc.data.dataset import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame
+from picirc.data.streams import Stream
 from picirc.errors import ArgumentError
 from picirc.hclt import HCLT
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
@@ -64,12 +65,13 @@ from picirc.structure import (
 from picirc.tables.defaults import choose
 from picirc.tables.fitting import fit_table
 from picirc.tables.inference import infer_columns
-from picirc.tables.schema import Schema
+from picirc.tables.streaming import read_data as read_table_data
 
 _DONE = 0
 _NEVER = 10**9  # steps, more than any training has
 _POINTS = 32  # as in ``pc.fit``
 _MODEL, _METRICS, _SUMMARY, _CHECKPOINT = "model", "metrics.jsonl", "summary.json", "checkpoint.safetensors"
+_TRAINING = "training"  # the folder of the checkpoints of a table
 
 # What the options are called as arguments of ``pc.fit`` and ``pc.fit_em``.
 _ARGUMENTS = {
@@ -103,7 +105,7 @@ _TABLE_SETTINGS = {
 
 def train_table(
     path: Path,
-    frame: Frame,
+    table: Frame | Stream,
     declared: Mapping[str, str],
     data: DataOptions,
     reading: TableOptions,
@@ -116,7 +118,7 @@ def train_table(
 
     Args:
         path: The file of the table.
-        frame: The table.
+        table: The table.
         declared: The kinds of columns that the user declared.
         data: Options, like the others.
         reading: How the table was read.
@@ -130,25 +132,34 @@ def train_table(
     """
     _refuse_others(data, model, training, output)
     _set_threads(training)
-    tell(Schema.infer(frame, declared, unseen=columns.unseen))
+    processes, source = Processes.current(), read_table_data(table, training.seed)
     options = given(model) | given(training)
     size = {name: options[name] for name in _TABLE_ARGUMENTS}
     settings = {name: options[option] for option, name in _TABLE_SETTINGS.items() if options[option] is not None}
     if training.patience == 0:
         settings["patience"] = _NEVER
-    chosen = choose(frame.rows, len(frame.names), **settings, **size)
+    chosen = choose(source.rows, len(source.frame.names), **settings, **size)
+    if processes.first:
+        tell(source.schema(declared, columns.unseen, chosen.floor))
     command = command_line("fit", data, reading, columns, model, training, output, arguments=[str(path)])
+    checkpoints = _table_checkpoints(output, lasting=source.stream is not None or processes.count > 1)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
-        with Progress(chosen.members * chosen.steps) as progress:
+        with ExitStack() as stack:
+            shown = [stack.enter_context(Progress(chosen.members * chosen.steps))] if processes.first else []
             found = fit_table(
-                frame, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=[progress],
-                **size,
+                source, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=shown,
+                **size, **checkpoints,
             )  # fmt: skip
+        if processes.count > 1:
+            torch.distributed.destroy_process_group()
+        if not processes.first:
+            return _DONE
         found.summary |= {"maker": MAKER, "command": command, "versions": _versions()}
         found.save(output.out)
     stopped = found.summary["training"]["stopped"]
     if stopped != "interrupted":
         interrupts.check()
+        shutil.rmtree(output.out / _TRAINING, ignore_errors=True)
     density = found.summary["log_density"]
     named = {"training": density["train"], "held out": density["valid"]}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
@@ -156,11 +167,25 @@ def train_table(
     return EXIT_CODE if stopped == "interrupted" else _DONE
 
 
+def _table_checkpoints(output: OutputOptions, lasting: bool) -> dict[str, Any]:
+    """Where and when the training of a table writes checkpoints: if it lasts long, or if the user asks for them."""
+    asked = output.resume or output.checkpoint_every is not None
+    if output.out.suffix == ".safetensors":
+        if asked:
+            raise ArgumentError("--resume", "a folder for the model, with checkpoints in it", str(output.out))
+        return {}
+    if not asked and not lasting:
+        return {}
+    every = {} if output.checkpoint_every is None else {"checkpoint_every": output.checkpoint_every}
+    return {"out": output.out / _TRAINING, "resume": output.resume, **every}
+
+
 def _refuse_others(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> None:
     """Raise if an option is given that does not apply to a table."""
     if data.data is not None:
         raise ArgumentError("--data", "either TABLE or --data", "both", "omit one")
-    known = {*_TABLE_ARGUMENTS, *_TABLE_SETTINGS, "seed", "categorical", "threads", "out", "overwrite"}
+    known = {*_TABLE_ARGUMENTS, *_TABLE_SETTINGS, "seed", "categorical", "threads", "out", "overwrite", "resume"}
+    known.add("checkpoint_every")
     for part in (data, model, training, output):
         for name in differing(part):
             if name not in known:
@@ -220,8 +245,6 @@ def check_no_table(reading: TableOptions, columns: ColumnOptions) -> None:
 def _check(model: ModelOptions, training: TrainingOptions) -> None:
     if training.em and model.model != "hclt":
         raise ArgumentError("--em", "an hclt, whose parameters are tables", model.model, "add --model hclt")
-    if training.em and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ArgumentError("--em", "one process", os.environ["WORLD_SIZE"], "only gradients can be shared")
     if model.points is not None:
         check_integer("--points", model.points)
     if training.patience is not None:

@@ -200,8 +200,8 @@ class OutputOptions:
     Attributes:
         out: The folder for the model; with --data also for the metrics, the summary and the checkpoint.
         overwrite: Replace the model or the results that are there.
-        checkpoint_every: Steps between checkpoints; by default 1000; for --data.
-        resume: Continue from the checkpoint in the folder; for --data.
+        checkpoint_every: Steps between checkpoints; by default 1000.
+        resume: Continue from the checkpoint in the folder, if there is one.
         tensorboard: Also write the metrics for TensorBoard; for --data.
     """
 

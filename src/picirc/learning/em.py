@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,14 @@ from picirc.inputs import Family
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
+from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
 
 # Elements of a piece of a table. What is made on the way from old parameters to new ones stays in the cache.
 _PIECE = 2**16
+_ALONE = Processes(0, 1)
 
 
 def fit_em(
@@ -81,6 +84,7 @@ def fit_em(
     schedule = schedule or Cosine(0.5, 0.005, period=None)
     if schedule(0, steps) > 1:
         raise ArgumentError("schedule", "step sizes of at most 1, which is a full step", schedule)
+    processes = Processes.current()
     batches = None if batch_size is None else as_batches(train, variables, batch_size, seed)
     whole = rows_of(as_rows("train", train, variables), slice(None)) if batches is None else None
     table = None if valid is None else as_rows("valid", valid, variables)
@@ -88,20 +92,31 @@ def fit_em(
     sample = batches.some() if batches is not None else whole
     assert sample is not None
     begin_training(model, sample, seed)
+    processes.share(model)
 
     def rate(number: int) -> float:
         return 1.0 if batches is None else schedule(number, steps)
 
     def step(number: int, size: float) -> float:
-        batch = whole if batches is None else batches.batch(number)
-        assert batch is not None
-        return em_step(model, batch, size, smoothing, number)
+        if batches is not None:
+            own, count = batches.part(number, processes)
+        else:
+            assert whole is not None
+            own, count = processes.part(whole), len(whole)
+        return em_step(model, own, size, smoothing, number, processes, count)
 
     def validate() -> float | None:
         return None if table is None else mean_log_prob(model(), table)
 
     settings = Settings(
-        steps, validate_every, patience, None if out is None else Path(out), checkpoint_every, resume, callbacks
+        steps,
+        validate_every,
+        patience,
+        None if out is None else Path(out),
+        checkpoint_every,
+        resume,
+        callbacks,
+        writes=processes.first,
     )
     identity = {
         "model": identity_of(model),
@@ -118,7 +133,15 @@ def fit_em(
 
 
 @torch.no_grad()
-def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, number: int = 0) -> float:
+def em_step(
+    model: HCLT,
+    batch: Tensor,
+    rate: float,
+    smoothing: float = 0.0,
+    number: int = 0,
+    processes: Processes = _ALONE,
+    count: int | None = None,
+) -> float:
     """Move the parameters of a model towards their expected counts; the mean log-likelihood before the step.
 
     Args:
@@ -127,12 +150,18 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
         rate: The step size η.
         smoothing: Pseudo-observations added to each distribution.
         number: The number of the step, for messages.
+        processes: Who adds up their counts.
+        count: The rows of all processes; by default those of this one.
     """
     qpc = model()
-    points = qpc._points(batch)
     counts = _Counts(qpc)
-    total = counts.add(points)
-    check_finite(float(total), lambda: qpc, number)
+    # A process without rows counts one that says nothing, zero times.
+    total = float(counts.add(qpc._points(batch if len(batch) else batch.new_full((1, batch.shape[1]), math.nan))))
+    for tensor in counts.all if not len(batch) else ():
+        tensor.zero_()
+    processes.add_up(counts.all)
+    total = processes.sum(total if len(batch) else 0.0)
+    check_finite(total, lambda: qpc, number)
     old = qpc.parameters
     for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
         _move(table, weights, used, rate, smoothing, -1)
@@ -140,7 +169,7 @@ def em_step(model: HCLT, batch: Tensor, rate: float, smoothing: float = 0.0, num
         _move(table, weights, used, rate, smoothing, 1)
     for group, statistics in zip(model.plan.inputs, counts.inputs, strict=True):
         _move_inputs(group.family, model.inputs[group.params], old.inputs[group.params], statistics, rate, smoothing)
-    return float(total) / len(batch)
+    return total / (count or len(batch))
 
 
 class _Counts:
@@ -151,6 +180,11 @@ class _Counts:
         self.weights: list[Tensor] = []
         self.mixtures: list[Tensor] = []
         self.inputs: list[Tensor] = []
+
+    @property
+    def all(self) -> list[Tensor]:
+        """Everything that was counted."""
+        return [*self.weights, *self.mixtures, *self.inputs]
 
     def add(self, points: Points) -> Tensor:
         """Count a batch; the sum of its log-likelihoods."""

@@ -164,7 +164,7 @@ class _Step:
         total = 0.0
         rule = _drawn(self.rule, self.seed, number)
         slices = self.model.slices(rule)
-        for part in own.chunk(self.accumulate):
+        for part in own.chunk(self.accumulate) if len(own) else ():  # a small batch has none for some processes
             total += self._backward(slices, part, count)
         self.processes.sum_gradients(self.model)
         total = self.processes.sum(total)

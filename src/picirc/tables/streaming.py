@@ -78,7 +78,9 @@ class TableData:
 
 
 def read_data(table: Any, seed: int) -> TableData:
-    """Read a table, or a sample of it if it is in Parquet files and large."""
+    """Read a table, or a sample of it if it is in Parquet files and large; what was read before stays as it is."""
+    if isinstance(table, TableData):
+        return table
     stream = open_stream(table)
     if stream is None:
         frame = read_frame(table)
