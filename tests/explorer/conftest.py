@@ -32,6 +32,16 @@ def images():
 
 
 @pytest.fixture(scope="session")
+def large_images():
+    """A model of grey images of 28 × 28 pixels, hardly trained."""
+    rng = np.random.default_rng(6)
+    images = rng.integers(0, 256, (24, 784))
+    source = torch.Generator().manual_seed(0)
+    model = pc.PIC(pc.random_tree(784, seed=0), inputs=pc.Categorical(256), width=8, generator=source)
+    return pc.fit(model, images, rule=pc.shifted(16), steps=2, batch_size=8)[0], images
+
+
+@pytest.fixture(scope="session")
 def weather():
     """A model of two short sequences of numbers and categories, hardly trained."""
     rng = np.random.default_rng(5)

@@ -297,6 +297,16 @@ def test_images_are_rubbed_out_and_completed(visit, serve, images):
     assert page.evaluate(NAMELESS) == []
 
 
+def test_large_images_are_completed(visit, serve, large_images):
+    page = visit(serve(*large_images).url)
+    facts = page.locator(".facts")
+    page.get_by_role("button", name="Example ›").click()
+    facts.filter(has_text=" 0 of 784 pixels").wait_for()
+    page.get_by_role("button", name="Hide bottom").click()
+    facts.filter(has_text=" 392 of 784 pixels").wait_for()
+    assert len(evidence(page)["p"]) == 2 * 784
+
+
 def test_the_fan_of_a_sequence_moves_with_the_evidence(visit, serve, weather):
     page = visit(serve(*weather).url)
     told = page.get_by_role("img", name="degrees:")

@@ -270,6 +270,31 @@ def test_images_are_completed(images):
     assert page.example({"number": 2})["pixels"] == examples[2].tolist()
 
 
+def test_images_of_the_size_of_mnist(large_images):
+    model, examples = large_images
+    page = make_page(model, examples)
+    pixels = [None if number < 392 else int(value) for number, value in enumerate(examples[0])]
+    found = page.complete({"pixels": pixels, "samples": 2})
+    assert found["missing"] == 392
+    assert math.isfinite(found["log_prob"])
+    assert found["mean"][392:] == pixels[392:]
+    assert np.shape(found["samples"]) == (2, 784)
+    places = np.array(found["latents"])
+    assert places.min() >= 0
+    assert places.max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["vectors", "average"])
+def test_images_by_other_models(kind):
+    source = torch.Generator().manual_seed(0)
+    dims = 2 if kind == "vectors" else 1
+    models = [pc.PIC(pc.chain(4), inputs=pc.Bernoulli(), width=4, dims=dims, generator=source) for _ in range(2)]
+    page = make_page(pc.Ensemble(models) if kind == "average" else models[0])
+    found = page.complete({"pixels": [0, 1, None, None]})
+    assert math.isfinite(found["log_prob"])
+    assert np.shape(found["latents"]) == (4, 2)
+
+
 @pytest.mark.parametrize("pixels", [None, [0] * 15, [0] * 15 + [3], [0] * 15 + [0.5], [0] * 15 + ["x"]])
 def test_bad_images_are_refused(images, pixels):
     with pytest.raises(pc.ArgumentError, match="pixels"):

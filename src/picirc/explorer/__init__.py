@@ -13,6 +13,7 @@ import torch
 
 from picirc.circuit import Circuit
 from picirc.data import Dataset
+from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.explorer.circuits import CircuitQuestions
 from picirc.explorer.pictures import PictureQuestions
@@ -23,7 +24,7 @@ from picirc.hclt import HCLT
 from picirc.io import describe, load
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import shifted
+from picirc.quadrature import shifted, sobol
 from picirc.sequences import SequenceModel
 from picirc.sequences.files import KIND
 from picirc.structure.bayesnet import BayesNet
@@ -32,9 +33,9 @@ from picirc.tables import TableModel
 
 __all__ = ["Explorer", "explore", "make_page"]
 
-Model = TableModel | SequenceModel | PIC | HCLT | QPC | BayesNet | Circuit
+Model = TableModel | SequenceModel | PIC | HCLT | Ensemble | QPC | BayesNet | Circuit
 
-_POINTS = 64  # of a PIC of images
+_POINTS, _VECTORS = 64, 256  # of a PIC of images, with numbers and with vectors as latents
 
 
 def explore(
@@ -52,8 +53,8 @@ def explore(
     is written and nothing is loaded from elsewhere. It needs the extra ``web``.
 
     Args:
-        model: A model of a table or of sequences, a PIC, HCLT or QPC of images, a Bayesian network, a circuit, or the
-            path of a saved model.
+        model: A model of a table or of sequences, a PIC, HCLT, Ensemble or QPC of images, a Bayesian network, a circuit,
+            or the path of a saved model.
         data: What to compare it with: a table, sequences, or images as an array or a ``pc.data.Dataset``.
         shape: Height and width of the images; by default square.
         port: The port of the server; 0 for a free one.
@@ -84,9 +85,9 @@ def make_page(model: Any, data: Any = None, *, shape: tuple[int, int] | None = N
         return SequenceQuestions(model, data, name or "Sequences")
     if isinstance(model, BayesNet | Circuit):
         return CircuitQuestions(model, name or ("Bayesian network" if isinstance(model, BayesNet) else "Circuit"))
-    if isinstance(model, PIC | HCLT | QPC):
+    if isinstance(model, PIC | HCLT | Ensemble | QPC):
         return _images(model, data, shape, name)
-    expected = "a TableModel, SequenceModel, PIC, HCLT, QPC, BayesNet, Circuit or the path of a saved model"
+    expected = "a TableModel, SequenceModel, PIC, HCLT, Ensemble, QPC, BayesNet, Circuit or the path of a saved model"
     raise ArgumentError("model", expected, type(model).__name__)
 
 
@@ -97,14 +98,24 @@ def _load(path: Path) -> Any:
     return SequenceModel.load(path) if description.get("kind") == KIND else load(path)
 
 
-def _images(model: PIC | HCLT | QPC, data: Any, shape: tuple[int, int] | None, name: str) -> Page:
+def _images(model: PIC | HCLT | Ensemble | QPC, data: Any, shape: tuple[int, int] | None, name: str) -> Page:
     tree = None if isinstance(model, QPC) else model.structure
     if isinstance(data, Dataset):
         shape, name, data = shape or data.image_shape, name or data.name, data.test
     with torch.no_grad():
-        qpc: QPC = model(shifted(_POINTS)) if isinstance(model, PIC) else model() if isinstance(model, HCLT) else model
+        qpc = model if isinstance(model, QPC) else _integrated(model)
         tree = tree if isinstance(tree, LatentTree) else None
         return PictureQuestions(qpc, shape, tree, data, name or "Images")
+
+
+def _integrated(model: PIC | HCLT | Ensemble) -> QPC:
+    first = model.parts[0]
+    if isinstance(first, HCLT):
+        found: QPC = model()
+        return found
+    assert isinstance(first, PIC)
+    found = model(shifted(_POINTS) if first.dims == 1 else sobol(_VECTORS, first.dims))
+    return found
 
 
 def _in_notebook() -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,12 +103,13 @@ class PictureQuestions:
         """For each pixel where the posterior of its latent lies between 0 and 1, and how certain it is."""
         if self.tree is None:
             return None
-        found = np.zeros((len(known), 2))
         posteriors = self.qpc.latents(known[None])
-        for latent, pixels in enumerate(self.tree.variables):
-            posterior = posteriors.get(f"z{latent}")
-            if posterior is not None and pixels:
-                found[list(pixels)] = _place(posterior)
+        named = {latent: posteriors.get(f"z{latent}") for latent, pixels in enumerate(self.tree.variables) if pixels}
+        own = {latent: posterior for latent, posterior in named.items() if posterior is not None}
+        found = np.zeros((len(known), 2))
+        if own:
+            for latent, place in zip(own, _places(list(own.values())), strict=True):
+                found[list(self.tree.variables[latent])] = place
         rounded: list[list[float]] = np.round(found, 4).tolist()
         return rounded
 
@@ -121,15 +122,18 @@ class PictureQuestions:
         ]
 
 
-def _place(posterior: LatentPosterior) -> tuple[float, float]:
-    """Where a posterior lies on its grid, from 0 to 1, and one minus its entropy as a part of the largest."""
-    chances = posterior.probabilities[0].double()
-    states = len(chances)
-    grid = torch.arange(states, dtype=torch.float64) if posterior.grid is None else posterior.grid.double()
-    span = float(grid.max() - grid.min()) or 1.0
-    middle = float((chances * (grid - grid.min())).sum()) / span
-    entropy = -float(torch.special.xlogy(chances, chances).sum()) / math.log(max(2, states))
-    return middle, 1 - entropy
+def _places(posteriors: Sequence[LatentPosterior]) -> npt.NDArray[np.float64]:
+    """Where each posterior lies on its grid, from 0 to 1, and one minus its entropy as a part of the largest."""
+    chances = torch.stack([posterior.probabilities[0] for posterior in posteriors]).double().cpu()  # (latents, states)
+    states = chances.shape[1]
+    numbers = torch.arange(states, dtype=torch.float64)  # of states without values, or with vectors as values
+    lines = [posterior.grid for posterior in posteriors]
+    grid = torch.stack([numbers if line is None or line.ndim > 1 else line.double().cpu() for line in lines])
+    low, high = grid.amin(1, keepdim=True), grid.amax(1, keepdim=True)
+    span = torch.where(high > low, high - low, 1.0)
+    middle = (chances * (grid - low) / span).sum(1)
+    entropy = -torch.special.xlogy(chances, chances).sum(1) / math.log(max(2, states))
+    return torch.stack((middle, 1 - entropy), 1).numpy()
 
 
 def _levels(qpc: QPC) -> int:
