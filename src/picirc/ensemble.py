@@ -32,7 +32,7 @@ class Ensemble(Model):
         members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
 
     Example:
-        >>> import picirc as pc
+        >>> import picirc as pc, torch
         >>> members = [pc.PIC(pc.chain(3), inputs=pc.Bernoulli(), width=8) for _ in range(2)]
         >>> both = Ensemble(members)(pc.midpoint(16))
         >>> x = torch.tensor([[0.0, 1.0, 1.0]])

@@ -137,7 +137,8 @@ def test_a_file_is_a_table_like_any_other(tmp_path):
     assert [column.kind for column in model.schema.columns] == ["gaussian", "categorical", "categorical"]
     assert model.schema["code"].categories == ("00", "01")
     mapping = {"x": [i + 0.5 for i in range(20)], "kind": list("ab") * 10, "code": ["00", "01"] * 10}
-    np.testing.assert_array_equal(model.log_density(path)[:20], model.log_density(mapping))
+    # Not to the last bit: products of other numbers of rows are rounded otherwise.
+    np.testing.assert_allclose(model.log_density(path)[:20], model.log_density(mapping), rtol=1e-12)
     filled = model.impute(path)
     assert filled["x"][:3] == [0.5, 1.5, 2.5]
     assert filled["code"][-1] in ("00", "01")
