@@ -1,6 +1,6 @@
 """Photograph the explorer for the documentation; needs Chromium and playwright.
 
-Usage: ``python docs/explorer_pictures.py``; it fits three small models first, which takes a minute or two.
+Usage: ``python docs/explorer_pictures.py``; it fits some small models first, which takes a minute or two.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import torch
 from palmerpenguins import load_penguins
 from PIL import Image
@@ -40,6 +41,21 @@ def images() -> pc.Explorer:
     pic = pc.PIC(tree, pc.Categorical(17), width=128, sharing="composite", input_sharing="full", generator=seed)
     pic, _ = pc.fit(pic, digits.train, digits.valid, rule=pc.shifted(16), steps=500)
     return pc.explore(pic, data=digits, browser=False, wait=False)
+
+
+def sequences() -> pc.Explorer:
+    """A series of numbers, counts and categories that swing together."""
+    rng = np.random.default_rng(0)
+    days = np.arange(120)
+    degrees = 10 + 5 * np.sin(days / 6) + 0.7 * rng.normal(size=120)
+    table = {
+        "day": np.datetime64("2024-01-01") + days,
+        "degrees": np.where((days >= 20) & (days < 24), np.nan, degrees),
+        "sales": rng.poisson(np.exp(degrees / 6)),
+        "sky": np.where(degrees + rng.normal(size=120) < 10, "rain", "sun").astype(object),
+    }
+    model = pc.fit_sequences(table, time="day", dims=2)
+    return pc.explore(model, data=table, browser=False, wait=False)
 
 
 def circuit() -> pc.Explorer:
@@ -88,6 +104,8 @@ def main() -> None:
         heavy = {"a": {"species": {"is": "Gentoo"}, "body_mass_g": {"from": 5000, "to": None}}}
         photograph(page, table(), "explore-table", heavy)
         photograph(page, images(), "explore-image", {}, ("Example ›",) * 3 + ("Hide bottom",))
+        changed = {"u": 80, "h": 40, "c": {"79": {"degrees": 8}}}
+        photograph(page, sequences(), "explore-sequence", changed)
         photograph(page, circuit(), "explore-circuit", {"x": {"x1": 0.5, "x2": 1.2, "x3": -0.4}, "n": 24})
         browser.close()
 

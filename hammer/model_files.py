@@ -78,7 +78,7 @@ def hostile_tables(seed: int, scale: float) -> Count:
         model.summary |= {"maker": "picirc fit", "command": "picirc fit t.csv", "test": {"bits": 1.0}}
         model.save(path)
         original, tensors = pc.io.describe(path), load_tensors(path.read_bytes())
-        for number in range(int(1500 * scale)):
+        for number in range(int(1000 * scale)):
             part = source.choice(["table", "table", "summary"])
             changed = original
             for _ in range(source.choice([1, 1, 2, 4])):
@@ -107,7 +107,8 @@ def hostile_sequences(seed: int, scale: float) -> Count:
         for _ in range(int(600 * scale)):
             changed = original
             for _ in range(source.choice([1, 1, 2, 4])):
-                changed = _mutate(changed, source)
+                part = source.choice(["settings", "settings", "about", "schema"])
+                changed = changed | {part: _mutate(changed[part], source)}
             own = _mutate_tensors(tensors, source) if source.random() < 0.3 else tensors
             words = f"hostile sequence model {json.dumps(changed)[:300]}"
             with count.attempt(words, (pc.ArgumentError, ImpossibleEvidenceError)):

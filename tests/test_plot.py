@@ -79,6 +79,17 @@ def test_marginals_are_those_of_the_model(table):
     np.testing.assert_allclose([bar.get_width() for bar in bars.patches], wanted, atol=1e-6)
 
 
+def test_single_values_have_bars_of_their_probability():
+    rng = np.random.default_rng(4)
+    table = {"rain": np.where(rng.random(300) < 0.6, 0.0, np.exp(rng.normal(size=300)))}
+    model = pc.fit_table(table, steps=2, points=4, width=4, settings={"members": 1})
+    (panel,) = pc.plot.marginals(model, data=table)
+    share = model.probability({"rain": pc.one_of([0.0])})
+    assert panel.texts[0].get_text() == f" {share:.0%}"
+    tops = [lines.get_segments()[0][1, 1] for lines in panel.collections if hasattr(lines, "get_segments")]
+    np.testing.assert_allclose(tops[-2:], [np.mean(table["rain"] == 0), share])
+
+
 def test_pairs_are_a_square_of_axes(table):
     model, columns = table
     panels = pc.plot.pairs(model, ["kind", "length"], columns, n=50)

@@ -106,8 +106,21 @@ def marginals(
         if after is None:
             raise ArgumentError("columns", "columns that are not known", name)
         _marginal(panel, described[place], before["heights"], after["heights"], told=bool(given))
+        _spikes(panel, described[place], after.get("spikes", []))
         panel.set_title(_shorten(name, 30), fontsize=10)
     return panels
+
+
+def _spikes(panel: Axes, column: Mapping[str, Any], shares: Sequence[float]) -> None:
+    """Single values of a column of numbers: bars whose full height is a probability of one."""
+    for value, share, single in zip(
+        column["spikes"] if shares else [], shares, column.get("single") or shares, strict=True
+    ):
+        bars = {"transform": panel.get_xaxis_transform(), "capstyle": "butt"}
+        if "single" in column:
+            panel.vlines(value, 0, single, color=_DATA, linewidth=7, **bars)
+        panel.vlines(value, 0, share, color=_MODEL, linewidth=3, **bars)
+        panel.text(value, share, f" {share:.0%}", fontsize=8, transform=panel.get_xaxis_transform())
 
 
 def _marginal(panel: Axes, column: Mapping[str, Any], before: list[float], after: list[float], *, told: bool) -> None:

@@ -191,9 +191,11 @@ def test_two_sets_of_evidence_stand_side_by_side(visit, table):
     card(page, "old").get_by_role("button", name="True").click()
     settle(page)
     assert evidence(page)["a"] == {"kind": {"is": "ash"}, "old": {"is": True}}
+    assert page.locator(".only-two").is_visible()
     page.get_by_role("button", name="Stop comparing").click()
     settle(page)
     assert "b" not in evidence(page)
+    assert not page.locator(".only-two").is_visible()
 
 
 def test_rows_show_their_surprises_and_the_tree_leads_to_cards(visit, table):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 
 import numpy as np
@@ -9,8 +11,10 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
+from safetensors.torch import load
 
 import picirc as pc
+from picirc.io import files
 from picirc.sequences.chain import Batch
 from picirc.sequences.neural import SequencePIC, initialise, normal_points
 
@@ -192,6 +196,28 @@ def test_damaged_files_are_refused(model, tmp_path):
     pc.save(pc.HCLT(pc.chain(2), inputs=pc.Bernoulli(), states=2), tmp_path / "other")
     with pytest.raises(pc.ArgumentError, match="SequencePIC"):
         pc.SequenceModel.load(tmp_path / "other")
+
+
+@pytest.mark.parametrize("points", [10_000, 10**5, 10**6])
+def test_a_small_file_may_not_ask_for_a_huge_chain(model, tmp_path, points):
+    """The transition has four times the square of the points as its size."""
+    path = tmp_path / "m.safetensors"
+    model.save(path)
+    description = pc.io.describe(path)
+    description["settings"]["points"] = points
+    text = json.dumps({"sha256": files._sign(description), "description": description})
+    path.write_bytes(files.save(load(path.read_bytes()), metadata={"picirc": text}))
+    with pytest.raises(pc.ArgumentError, match="points for at most"):
+        pc.SequenceModel.load(path)
+    large = copy.deepcopy(model)
+    large.dynamics.points = points
+    with pytest.raises(pc.ArgumentError, match="points for at most"):
+        large.save(path)
+
+
+def test_times_that_are_further_apart_than_any_number_of_steps(model):
+    with pytest.raises(pc.ArgumentError, match="time: expected times less than"):
+        model.log_prob({"person": ["a", "a"], "day": [0.0, 1e300], "x": [1.0, 2.0], "mood": ["good", None]})
 
 
 def test_an_online_filter_agrees_with_all_rows_at_once(model, long_table):

@@ -53,8 +53,8 @@ def explore(
     is written and nothing is loaded from elsewhere. It needs the extra ``web``.
 
     Args:
-        model: A model of a table or of sequences, a PIC, HCLT, Ensemble or QPC of images, a Bayesian network, a circuit,
-            or the path of a saved model.
+        model: A model of a table or of sequences, a PIC, HCLT, Ensemble or QPC of images, a Bayesian network, a
+            circuit, or the path of a saved model.
         data: What to compare it with: a table, sequences, or images as an array or a ``pc.data.Dataset``.
         shape: Height and width of the images; by default square.
         port: The port of the server; 0 for a free one.
@@ -109,12 +109,10 @@ def _images(model: PIC | HCLT | Ensemble | QPC, data: Any, shape: tuple[int, int
 
 
 def _integrated(model: PIC | HCLT | Ensemble) -> QPC:
-    first = model.parts[0]
-    if isinstance(first, HCLT):
-        found: QPC = model()
-        return found
-    assert isinstance(first, PIC)
-    found = model(shifted(_POINTS) if first.dims == 1 else sobol(_VECTORS, first.dims))
+    first, rule = model.parts[0], None
+    if isinstance(first, PIC):
+        rule = shifted(_POINTS) if first.dims == 1 else sobol(_VECTORS, first.dims)
+    found: QPC = model() if rule is None else model(rule)
     return found
 
 

@@ -214,6 +214,11 @@ class Gaussian(LocationScale):
     def _log_density(self, z: Tensor, params: Tensor) -> Tensor:
         return torch.addcmul(-params[..., 1:].log() - HALF_LOG_TWO_PI, z, z, value=-0.5)
 
+    def cdf(self, params: Tensor, x: Tensor) -> Tensor:
+        """``Φ(z)``, which is as accurate in both tails as the general way and several times as fast."""
+        found: Tensor = torch.special.ndtr(_standardise(params.double(), x.double()))
+        return found.to(params.dtype)
+
     def _log_cdf(self, z: Tensor, params: Tensor) -> Tensor:
         log_cdf: Tensor = torch.special.log_ndtr(z)
         return log_cdf

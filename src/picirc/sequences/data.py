@@ -22,6 +22,7 @@ Array = npt.NDArray[Any]
 Table = dict[str, Array]
 
 _EXPECTED = "a table, a list of tables, or one table with by="
+_LARGEST_GAP = 2**31
 _ROUNDING = 0.2  # steps of a calendar differ by less from whole multiples of their median
 
 
@@ -133,7 +134,10 @@ def gaps_of(sequences: Sequences, unit: float, timed: bool) -> list[Tensor]:
         return [torch.ones(_rows(table), dtype=torch.float64) for table in sequences.tables]
     found = []
     for times in sequences.times:
-        gaps = np.diff(times) / unit
+        with np.errstate(over="ignore"):
+            gaps = np.diff(times) / unit
+        if not (gaps < _LARGEST_GAP).all():
+            raise ArgumentError("time", f"times less than {_LARGEST_GAP:,} steps of {unit:g} apart", f"{gaps.max():g}")
         gaps = gaps if timed else np.maximum(np.rint(gaps), 1)
         first = gaps[:1] if len(gaps) else np.ones(1)  # not used; the same as another to save a table
         found.append(torch.from_numpy(np.concatenate([first, gaps]).astype(np.float64)))

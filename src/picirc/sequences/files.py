@@ -21,6 +21,8 @@ from picirc.tables import Schema
 KIND = "SequencePIC"
 _SETTINGS = {"dims": int, "width": int, "rank": int, "points": int, "timed": bool}
 _MOST = 2**20  # of any size in a description
+# A saved model may ask for a transition of this many weights, or of this many for each of its numbers.
+_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER = 2**23, 1024
 _CONTAINERS = ("numpy", "mapping", "pandas", "polars", "pyarrow", "modin", "cudf")
 
 
@@ -32,6 +34,7 @@ def save_chain(
     summary: Mapping[str, Any],
 ) -> None:
     """Write a chain, its columns and what is known of its data in one move."""
+    _check_size(model)
     tensors = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     for name, tensor in tensors.items():
         if bool(tensor.isnan().any()):
@@ -60,10 +63,20 @@ def load_chain(
             raise ArgumentError("settings", f"sizes up to {_MOST:,}", repr(options)[:80])
         with torch.device("meta"):
             model = SequencePIC(schema.families, **options)
+        _check_size(model)
         check_tensors(tensors, description, model.state_dict(), torch.float32)
         model.load_state_dict(tensors, assign=True)
         about = _about(take(description, "about", dict))
     return model, schema, about, take(description, "summary", dict)
+
+
+def _check_size(model: SequencePIC) -> None:
+    """Raise if the chain of a saved model would be far larger than the model."""
+    weights = (2 * model.points) ** 2
+    most = max(_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER * sum(p.numel() for p in model.parameters()))
+    if weights > most:
+        expected = f"points for at most {most:,} weights"
+        raise ArgumentError("points", expected, f"{model.points}, for {weights:,}", "use fewer points, or wider nets")
 
 
 def _about(entry: dict[str, Any]) -> dict[str, Any]:

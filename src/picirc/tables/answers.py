@@ -188,7 +188,7 @@ class Conditional:
         """
         ends = torch.from_numpy(edges)
         total = torch.zeros(len(edges) - 1 + len(_atoms(self._qpc.families[place])), dtype=torch.float64)
-        for number, family, params, weights in self._mixture(place):
+        for number, family, params, weights in self._mixtures[place]:
             masses = _pieces(family, params, ends, self._regions.get(place))
             agreement = self._agreement(number, place, ends, weights)
             if agreement is not None:
@@ -201,7 +201,7 @@ class Conditional:
     def probabilities(self, place: int) -> Numbers:
         """The probabilities of the categories of a column that is not known exactly."""
         total: Tensor | None = None
-        for _, family, params, weights in self._mixture(place):
+        for _, family, params, weights in self._mixtures[place]:
             table = family.table(params)
             assert table is not None, "only asked of columns of categories"
             masses = table.exp()
@@ -215,20 +215,22 @@ class Conditional:
         """The expectation in the units of the table; None where a range leaves no closed form."""
         if _mates(self._qpc, place) & set(self._regions):
             return None
-        parts = self._mixture(place)
+        parts = self._mixtures[place]
         return float(sum(weights @ column.expectation(family, params) for _, family, params, weights in parts))
 
-    def _mixture(self, place: int) -> list[tuple[int, Family, Tensor, Tensor]]:
-        """The number of each input of a column, with its family, parameters ``(states, P)`` and weights ``(states,)``.
+    @cached_property
+    def _mixtures(self) -> dict[int, list[tuple[int, Family, Tensor, Tensor]]]:
+        """For each column the numbers of its inputs, with family, parameters ``(states, P)`` and weights ``(states,)``.
 
-        Ranges and sets of the column itself, and of columns that are correlated with it, say nothing in a state.
+        The parameters are those given the values alone: in a state, regions of the column itself and of columns that
+        are correlated with it come on top.
         """
-        found = []
+        found: dict[int, list[tuple[int, Family, Tensor, Tensor]]] = {}
         for number, part in enumerate(self._components):
-            for slot in (part.columns == place).nonzero().flatten().tolist():
-                params = part.params[slot if len(part.params) > 1 else 0]
-                params = params[:, 0] if params.ndim == 3 else params
-                found.append((number, part.family, params, part.weights[slot, :, 0]))
+            params = part.params[:, :, 0] if part.params.ndim == 4 else part.params
+            for slot, place in enumerate(part.columns.tolist()):
+                own = (number, part.family, params[slot if len(params) > 1 else 0], part.weights[slot, :, 0])
+                found.setdefault(place, []).append(own)
         return found
 
     def _agreement(self, number: int, place: int, edges: Tensor, weights: Tensor) -> Tensor | None:
