@@ -77,6 +77,11 @@ bench-sequences: .venv/ready
 	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/sequences-requirements.txt
 	$(BIN)/python benchmarks/sequences.py $(ARGS)
 
+# Scoring, imputing and sampling by one and two processes, and learning from Parquet files of up to ten million rows; half an
+# hour, or a minute with ARGS="--sizes 1e4,1e5 --map-rows 2e4 --steps 50".
+bench-scale: .venv/ready
+	nice -n 5 $(BIN)/python benchmarks/scale.py $(ARGS)
+
 # The same circuits in other libraries, which live in an environment of their own; half an hour.
 bench-peers: .venv-peers/ready
 	$(PEERS)/python -m pytest tests/peers
@@ -97,9 +102,10 @@ hammer: .venv/ready
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || true
 	nice -n 5 $(BIN)/python hammer/run.py $(ARGS)
 
-# A folder of files scored by two processes that are killed at twenty random moments and resumed; some minutes.
+# Two processes that score a folder are killed at twenty random moments, two that train under torchrun at three; minutes.
 hammer-scale: .venv/ready
 	nice -n 5 $(BIN)/python hammer/run.py --only "scoring a folder" $(ARGS)
+	nice -n 5 $(BIN)/python hammer/run.py --only "killed ranks" $(ARGS)
 
 # The documentation as a site of HTML pages in site/; a link that leads nowhere is an error.
 docs: .venv/ready

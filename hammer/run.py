@@ -27,6 +27,7 @@ ATTACKS = (
     ("killed while scoring", "processes", "killed_scoring"),
     ("killed while resuming", "processes", "killed_resuming"),
     ("killed while scoring a folder", "folders", "killed_mapping"),
+    ("killed ranks under torchrun", "ranks", "killed_ranks"),
     ("Ctrl-C", "processes", "interrupted"),
     ("full disk", "processes", "full_disk"),
     ("two writers", "processes", "two_writers"),

@@ -327,6 +327,8 @@ def _read_series(name: str, series: nw.Series[Any]) -> Cells:
     cells = np.array([None] * len(series), dtype=object)
     present = np.flatnonzero(~series.is_null().to_numpy().astype(bool))
     cells[present] = [series[int(row)] for row in present] if dtype == nw.Object else series.drop_nulls().to_list()
+    if len(present) and series.implementation.is_pyarrow() and dtype == nw.String:
+        return Cells(name, "text", cells)  # there is nothing else in such a column
     return replace(_read_objects(name, cells), categories=_declared(series))
 
 

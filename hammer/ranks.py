@@ -1,0 +1,66 @@
+"""Attacks on trainings of several processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from count import Count
+
+import picirc as pc
+
+ROWS, TRIES = 4000, 3
+
+
+def killed_ranks(seed: int, scale: float) -> Count:
+    """A process of two is killed: torchrun starts both again, and the model is that of a training without a kill."""
+    source, count = random.Random(seed), Count()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        _write_table(folder / "big")
+        started = time.perf_counter()
+        assert _run(folder, "whole").wait() == 0
+        whole, expected = time.perf_counter() - started, pc.load(folder / "whole").state_dict()
+        for number in range(int(TRIES * scale) or 1):
+            with count.attempt(f"kill {number}"):
+                process = _run(folder, f"out{number}")
+                time.sleep((0.3 + 0.6 * source.random()) * whole)
+                workers = _children(process.pid)
+                if workers:
+                    os.kill(source.choice(workers), signal.SIGKILL)
+                count.check(process.wait() == 0, "the training did not end")
+                found = pc.load(folder / f"out{number}").state_dict()
+                same = all(torch.equal(value, expected[key]) for key, value in found.items())
+                count.check(same, "another model after a restart")
+    count.note = f"a training takes {whole:.0f} s"
+    return count
+
+
+def _write_table(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    hidden = rng.normal(size=ROWS)
+    table = pa.table({"a": hidden, "b": hidden + rng.normal(size=ROWS), "c": np.where(hidden > 0, "x", "y")})
+    folder.mkdir()
+    pq.write_table(table, folder / "t.parquet", row_group_size=500)
+
+
+def _run(folder: Path, out: str) -> subprocess.Popen[bytes]:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    fit = ["fit", str(folder / "big"), "--out", str(folder / out), "--resume", "--checkpoint-every", "10"]
+    size = ["--steps", "400", "--points", "4", "--width", "8", "--threads", "1"]
+    command = [*torchrun, "--max-restarts", "3", "-m", "picirc", *fit, *size]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def _children(parent: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
