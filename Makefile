@@ -68,8 +68,9 @@ bench: .venv/ready
 bench-training: .venv/ready
 	$(BIN)/python benchmarks/training.py $(ARGS)
 
-# Models of small public tables against the usual methods; some minutes.
+# Models of public tables against the usual methods; hours. ARGS="--minutes 30" stops after that, and the next run goes on.
 bench-tables: .venv/ready
+	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/tables-requirements.txt
 	$(BIN)/python benchmarks/tables.py $(ARGS)
 
 # Models of sequences against hidden Markov models, linear state spaces and particle filters; a quarter of an hour.

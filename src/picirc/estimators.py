@@ -122,7 +122,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if self.model_.schema.container != "numpy":
             self.feature_names_in_ = np.array(names, dtype=object)
 
-    def _fit_model(self, frame: Frame, columns: Declared | Mapping[Any, Declared] | None) -> None:
+    def _fit_model(
+        self, frame: Frame, columns: Declared | Mapping[Any, Declared] | None, target: str | None = None
+    ) -> None:
         self.model_ = fit_table(
             frame,
             columns,
@@ -132,6 +134,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             width=self.width,
             steps=self.steps,
             settings=self.settings,
+            target=target,
         )
 
     def _table(self, X: Any, *, reset: bool) -> Frame:
@@ -426,7 +429,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         label, self.classes_ = self._labels(name, y)
         self.label_ = name
         declared = declarations(self.columns, frame.names)
-        self._fit_model(frame.joined(label), {**declared, name: "categorical"})
+        self._fit_model(frame.joined(label), {**declared, name: "categorical"}, target=name)
         return self
 
     def predict_proba(self, X: Any) -> Numbers:

@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
 
-from picirc.checks import check_integer
+from picirc.checks import check_boolean, check_integer
 from picirc.compile.integrate import quadrature_of
 from picirc.compile.plan import plan_structure
 from picirc.engine.compiled import Parameters
-from picirc.inputs import Family, as_columns
+from picirc.errors import ArgumentError
+from picirc.inputs import Family, Gaussian, as_columns
+from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.inputs.finite import FiniteFamily
-from picirc.inputs.numerics import probabilities
+from picirc.inputs.numerics import observed_mean, observed_std, probabilities
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
+from picirc.structure.clusters import clusters
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
+
+_MOST_INDICATORS = 64  # categories of a variable that are compared as such when rows are clustered
 
 
 @final
@@ -37,6 +42,9 @@ class HCLT(Model):
         product: For region graphs ``"cp"`` or ``"tucker"``.
         generator: The source of the random initial parameters.
         dtype: Their floating-point type.
+        correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its state,
+            in every state with a matrix of its own. On ``pc.star(n)`` this is a mixture of normal distributions with
+            full covariances.
 
     Example:
         >>> import picirc as pc
@@ -45,7 +53,8 @@ class HCLT(Model):
         QPC(3 variables, 36 weights, float32)
     """
 
-    STORED: ClassVar[tuple[str, ...]] = ("states", "product")
+    STORED: ClassVar[tuple[str, ...]] = ("states", "product", "correlated")
+    FORMER: ClassVar[dict[str, Any]] = {"correlated": False}
     has_rule: ClassVar[bool] = False
 
     def __init__(
@@ -56,6 +65,7 @@ class HCLT(Model):
         product: str = "cp",
         generator: torch.Generator | None = None,
         dtype: torch.dtype | None = None,
+        correlated: bool = False,
     ) -> None:
         super().__init__()
         states = check_integer("states", states)
@@ -65,7 +75,10 @@ class HCLT(Model):
         self.step_size = 0.1
         self.product = product
         self.families = as_columns(inputs, structure.n_variables)
-        self.plan = plan_structure(structure, self.families, product)
+        self.correlated = check_boolean("correlated", correlated)
+        if correlated and product == "tucker":
+            raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
+        self.plan = plan_structure(structure, self.families, product, correlated)
 
         def table(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(*shape, generator=generator, dtype=dtype))
@@ -73,6 +86,10 @@ class HCLT(Model):
         self.weights = nn.ParameterList(table(*shape) for shape in self.plan.weight_shapes(states))
         self.mixtures = nn.ParameterList(table(*shape) for shape in self.plan.mixture_shapes(states))
         self.inputs = nn.ParameterList(table(len(group.rows), states, group.family.size) for group in self.plan.inputs)
+        self.blocks = [len(group.columns) for group in self.plan.inputs if group.correlation is not None]
+        self.correlations = nn.ParameterList(
+            torch.zeros(states, size * (size - 1) // 2, dtype=dtype) for size in self.blocks
+        )
 
     def states_of(self, points: int) -> int:
         """The number of states, which no rule decides."""
@@ -88,6 +105,31 @@ class HCLT(Model):
                     columns = torch.as_tensor(step.columns, device=x.device)
                     start = step.family.initial(x[:, columns].T.double(), self.states, generator)
                     raw.copy_(step.family.unconstrain(start))
+            if self.blocks and isinstance(self.structure, LatentTree) and self.structure.n_latents == 1 and len(x) > 1:
+                self._begin_with_clusters(x.double(), generator)
+
+    def _begin_with_clusters(self, x: Tensor, generator: torch.Generator) -> None:
+        """Fit the states of a mixture to clusters of the rows."""
+        label = clusters(_comparable(x, self.families), self.states, generator)
+        flow = torch.nn.functional.one_hot(label, self.states).T.to(x.dtype)  # (states, rows)
+        self.weights[0].copy_((flow.sum(1) + 1).log().expand_as(self.weights[0]))
+        for step, raw in zip(self.plan.inputs, self.inputs, strict=True):
+            columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
+            old = step.family.constrain(raw.double())
+            if step.correlation is None:
+                missing = columns.isnan()
+                seen = flow.expand(len(columns), -1, -1).masked_fill(missing.unsqueeze(1), 0.0)
+                statistics = step.family.expected_statistics(
+                    old, columns.masked_fill(missing, step.family.neutral), seen
+                )
+                raw.copy_(step.family.unconstrain(step.family.from_statistics(old, statistics, 1.0)))
+            else:
+                table = self.correlations[step.correlation]
+                assert isinstance(step.family, Gaussian)
+                block = Block(step.family, old, correlation(table.double(), len(columns)))
+                begun = block.from_statistics(block.statistics(columns, flow), len(columns), 1.0)
+                raw.copy_(step.family.unconstrain(begun.params))
+                table.copy_(raw_correlation(begun.matrix))
 
     def parameters_of_circuit(self) -> Parameters:
         """The numbers of the circuit: normalised weights and valid input parameters."""
@@ -95,7 +137,8 @@ class HCLT(Model):
         mixtures = tuple(w.softmax(1) for w in self.mixtures)
         groups = self.plan.inputs
         inputs = tuple(g.family.constrain(raw) for g, raw in zip(groups, self.inputs, strict=True))
-        return Parameters(weights, mixtures, inputs)
+        matrices = tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True))
+        return Parameters(weights, mixtures, inputs, matrices)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """The circuit with the current parameters; there is no rule."""
@@ -105,3 +148,18 @@ class HCLT(Model):
     def extra_repr(self) -> str:
         """The sizes, for printing."""
         return f"{len(self.families)} variables, {self.states} states"
+
+
+def _comparable(x: Tensor, families: Sequence[Family]) -> Tensor:
+    """Rows of standardised numbers, and of indicators for categories; what is missing is in the middle."""
+    found = []
+    for column, family in zip(x.T, families, strict=True):
+        if isinstance(family, FiniteFamily) and 2 < family.values <= _MOST_INDICATORS:
+            codes = torch.nn.functional.one_hot(column.nan_to_num(0.0).long(), family.values).to(x.dtype)
+            found.append(
+                (codes - codes[~column.isnan()].mean(0).nan_to_num(0.0)).masked_fill(column.isnan()[:, None], 0.0)
+            )
+        else:
+            values = column.unsqueeze(0)
+            found.append(((values - observed_mean(values, 0.0)) / observed_std(values)).nan_to_num(0.0).T)
+    return torch.cat(found, 1)

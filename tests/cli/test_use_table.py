@@ -104,6 +104,17 @@ def test_samples_agree_with_what_is_given(run, tmp_path):
     assert all(1.6 <= float(row[0]) <= 1.7 for row in cells)
     assert {row[1] for row in cells} == {"f", "d"}
     assert {row[2] for row in cells} == {"True"}
+    (tmp_path / "holes.csv").write_text("height,sex,fit\n,f,\n1.9,,true\n")
+    holes = [tmp_path / "m", tmp_path / "holes.csv", "-o", tmp_path / "o.csv"]
+    assert run("impute", *holes, "--how", "sample", "--given", "height=1.6..1.7", "--given", "sex=d")[0] == 0
+    _, cells = read(tmp_path / "o.csv")
+    assert 1.6 <= float(cells[0][0]) <= 1.7
+    assert [row[1] for row in cells] == ["f", "d"]
+    assert run("score", *holes, "--given", "height=1.6..2")[0] == 0
+    conditional = [float(row[1]) for row in read(tmp_path / "o.csv")[1]]
+    assert run("score", *holes)[0] == 0
+    assert [float(row[1]) for row in read(tmp_path / "o.csv")[1]] != conditional
+    assert run("classify", *holes, "--column", "fit", "--given", "sex=m")[0] == 0
     for wrong in ("height", "height=tall", "weight=3", "sex=x"):
         code, _, error = run("sample", tmp_path / "m", "-o", tmp_path / "n.csv", "--given", wrong)
         assert code == 2

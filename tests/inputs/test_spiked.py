@@ -90,3 +90,22 @@ def test_single_precision_finds_its_atoms():
 def test_atoms_are_checked(atoms):
     with pytest.raises(pc.ArgumentError, match="atoms"):
         Spiked(atoms)
+
+
+def test_a_step_of_em_finds_shares_and_moments(params):
+    source = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 60, generator=source, dtype=torch.float64)
+    x[:, ::3], x[:, 1::9] = -3.0, 0.5
+    flows = torch.rand(2, 3, 60, generator=source, dtype=torch.float64)
+    found = FAMILY.from_statistics(params, FAMILY.expected_statistics(params, x, flows))
+    for fold, state in itertools.product(range(2), range(3)):
+        weights, values = flows[fold, state], x[fold]
+        rest = (values != -3.0) & (values != 0.5)
+        shares = torch.stack([weights[rest].sum(), weights[values == -3.0].sum(), weights[values == 0.5].sum()])
+        torch.testing.assert_close(found[fold, state, :3].exp(), shares / weights.sum())
+        own = weights[rest] / weights[rest].sum()
+        mean = (own * values[rest]).sum()
+        spread = (own * (values[rest] - mean).square()).sum().sqrt()
+        torch.testing.assert_close(found[fold, state, 3:], torch.stack((mean, spread)))
+    halfway = FAMILY.mix(params, found, 0.5)
+    torch.testing.assert_close(halfway[..., :3].exp(), (params[..., :3].exp() + found[..., :3].exp()) / 2)

@@ -81,10 +81,13 @@ def test_the_schema_can_be_read_by_people(model, tmp_path):
 
 def test_a_model_without_a_table_is_refused_with_a_remedy(tmp_path):
     pc.save(pc.PIC(pc.chain(2), pc.Bernoulli(), width=2), tmp_path / "pic")
-    pc.save(pc.HCLT(pc.chain(2), pc.Bernoulli(), states=2), tmp_path / "hclt", table={"points": 3})
+    pc.save(pc.HCLT(pc.chain(2), pc.Bernoulli(), states=2), tmp_path / "hclt")
+    pc.save(pc.HCLT(pc.chain(2), pc.Bernoulli(), states=2), tmp_path / "half", table={"points": 3})
     for name in ("pic", "hclt"):
         with pytest.raises(pc.ArgumentError, match=r"pc\.load reads models without a table"):
             pc.TableModel.load(tmp_path / name)
+    with pytest.raises(pc.ArgumentError, match="schema"):
+        pc.TableModel.load(tmp_path / "half")
 
 
 def loaded(path: Path) -> pc.TableModel | None:

@@ -99,6 +99,7 @@ def score(
     *,
     out: Annotated[Path | None, Parameter(name=("--out", "-o"))] = None,
     anomalies: float | None = None,
+    given: tuple[str, ...] = (),
     reading: TableOptions = _TABLE,
     files: FolderOptions = _FILES,
 ) -> None:
@@ -113,6 +114,7 @@ def score(
         table: The table.
         out: A csv or parquet file for the log density of every row.
         anomalies: Mark this fraction of the rows, those of lowest density, such as 0.01.
+        given: What is known of all rows, as for sample; the density is then conditional on it.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
     """
@@ -123,7 +125,7 @@ def score(
         return
     from picirc.cli.queries import score_rows
 
-    score_rows(model, table, reading, out, anomalies)
+    score_rows(model, table, reading, out, anomalies, given)
 
 
 def _is_folder(model: Path, table: Path | None, files: FolderOptions) -> bool:
@@ -173,6 +175,7 @@ def impute(
     out: Out,
     how: Literal["mean", "median", "mode", "sample"] = "mean",
     copies: int | None = None,
+    given: tuple[str, ...] = (),
     seed: Seed = 0,
     reading: TableOptions = _TABLE,
     files: FolderOptions = _FILES,
@@ -189,6 +192,7 @@ def impute(
         how: By expectations or medians and most probable categories, by values that are probable together, or by
             random draws.
         copies: Write this many tables of random draws, to filled-1.csv and so on for filled.csv.
+        given: What is known of all rows besides their cells, as for sample.
         seed: Determines the draws; copy k has the seed plus k - 1.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
@@ -200,7 +204,7 @@ def impute(
         return
     from picirc.cli.queries import write_filled
 
-    write_filled(model, table, reading, out, how, seed, copies)
+    write_filled(model, table, reading, out, how, seed, copies, given)
 
 
 def classify(
@@ -210,6 +214,7 @@ def classify(
     *,
     column: str,
     out: Out,
+    given: tuple[str, ...] = (),
     reading: TableOptions = _TABLE,
     files: FolderOptions = _FILES,
 ) -> None:
@@ -223,6 +228,7 @@ def classify(
         table: The table.
         column: The column to predict.
         out: A csv or parquet file for the most probable category of every row and the probabilities of all.
+        given: What is known of all rows besides their cells, as for sample.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
     """
@@ -233,7 +239,7 @@ def classify(
         return
     from picirc.cli.queries import write_classes
 
-    write_classes(model, table, reading, out, column)
+    write_classes(model, table, reading, out, column, given)
 
 
 def report(

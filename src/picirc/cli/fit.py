@@ -145,7 +145,7 @@ def train_table(
     checkpoints = _table_checkpoints(output, lasting=source.stream is not None or processes.count > 1)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
         with ExitStack() as stack:
-            shown = [stack.enter_context(Progress(chosen.members * chosen.steps))] if processes.first else []
+            shown = [stack.enter_context(Progress(chosen.planned))] if processes.first else []
             found = fit_table(
                 source, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=shown,
                 **size, **checkpoints,

@@ -236,14 +236,21 @@ def _gaps(schema: Schema, frame: Frame) -> dict[str, npt.NDArray[np.bool_]]:
 # score
 
 
-def score_rows(first: Path, second: Path | None, options: TableOptions, out: Path | None, share: float | None) -> None:
+def score_rows(
+    first: Path,
+    second: Path | None,
+    options: TableOptions,
+    out: Path | None,
+    share: float | None,
+    given: Sequence[str] = (),
+) -> None:
     """Print the mean log-density of a table, and write that of every row."""
     if share is not None and not 0 < share < 1:
         raise ArgumentError("--anomalies", "a fraction of the rows between 0 and 1, such as 0.01", share)
     if out is not None:
         check_output(out, *model_and_table(first, second))
     model, frame = _open_both(first, second, options)
-    found = model.log_density(_known(model, frame))
+    found = model.log_density(_known(model, frame), read_given(model.schema, given))
     columns: dict[str, Any] = {"row": np.arange(len(found)), "log_density": found}
     say(f"mean log density {found.mean():.4f} of {len(found):,} rows")
     if share is not None:
@@ -267,7 +274,14 @@ def _mark(log_density: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.
 
 
 def write_filled(
-    first: Path, second: Path | None, options: TableOptions, out: Path, how: How, seed: int, copies: int | None
+    first: Path,
+    second: Path | None,
+    options: TableOptions,
+    out: Path,
+    how: How,
+    seed: int,
+    copies: int | None,
+    given: Sequence[str] = (),
 ) -> None:
     """Fill the missing cells of a table and write it, once or several times."""
     if copies is not None:
@@ -280,7 +294,7 @@ def write_filled(
     model, frame = _open_both(first, second, options)
     gaps = _gaps(model.schema, frame)
     for copy, target in enumerate(targets):
-        filled = model.impute(_known(model, frame), how, seed + copy)
+        filled = model.impute(_known(model, frame), how, seed + copy, given=read_given(model.schema, given))
         if frame.written is not None:
             filled = _as_written(frame, filled, gaps, target)
         replace_files({target: encode_table(target.name, filled, delimiter_of(options), options.spreadsheet_safe)})
@@ -318,7 +332,9 @@ def _as_written(
 # classify
 
 
-def write_classes(first: Path, second: Path | None, options: TableOptions, out: Path, column: str) -> None:
+def write_classes(
+    first: Path, second: Path | None, options: TableOptions, out: Path, column: str, given: Sequence[str] = ()
+) -> None:
     """Write the most probable category of a column for every row, and the probabilities of all."""
     check_output(out, *model_and_table(first, second))
     model, frame = _open_both(first, second, options, absent=(column,))
@@ -327,7 +343,7 @@ def write_classes(first: Path, second: Path | None, options: TableOptions, out: 
         raise ArgumentError("--column", "a column of categories", f"{column}, which is {model.schema[column].kind}")
     known = _known(model, frame, column)
     table = known if known.names else {column: [None] * frame.rows}
-    probabilities = model.predict(table, column)
+    probabilities = model.predict(table, column, read_given(model.schema, given))
     chosen = [labels[place] for place in probabilities.argmax(1).tolist()]
     columns: dict[str, Any] = {column: chosen}
     columns |= {f"p({cell_text(label)})": probabilities[:, place] for place, label in enumerate(labels)}

@@ -391,8 +391,11 @@ class CompiledCircuit:
         found = []
         for number, step in enumerate(self.inputs):
             columns = torch.as_tensor(step.columns, device=parameters.like.device)
-            x, missing = evidence.columns(step.family, columns)
             flow = self.input_flows(number, rows)
+            if step.correlation is not None:
+                found.append(self.block(step, parameters).statistics(evidence.values[columns], flow[0]))
+                continue
+            x, missing = evidence.columns(step.family, columns)
             if missing is not None:
                 flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
             found.append(evaluation.statistics(step.family, parameters.inputs[step.params], x, flow))

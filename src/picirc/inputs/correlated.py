@@ -200,27 +200,30 @@ class Block:
             total += (moments * own.unsqueeze(1)) @ moments.mT
         return total
 
-    def from_statistics(self, statistics: Tensor, smoothing: float, rate: float) -> Block:
+    def from_statistics(self, statistics: Tensor, smoothing: float, rate: float | Tensor) -> Block:
         """A step of EM towards the parameters that fit the statistics best.
 
         Args:
             statistics: What ``statistics`` returned, with the parameters of this block.
             smoothing: The number of pseudo-observations in each state, which have the covariance of all states pooled.
-            rate: The size of the step; 1 for a full one.
+                That one has as many pseudo-observations whose columns are independent.
+            rate: The size of the step, 1 for a full one; or one for each state, ``(1, states)``.
         """
-        mean, std = self.params.mT.unbind(1)  # (m, states)
-        weight = statistics[:, 0, 0, None]
+        mean, std = (values.T for values in self.params.unbind(-1))  # (states, m)
+        weight = statistics[:, 0, :1]
         shift = statistics[:, 0, 1:] / weight.clamp(min=torch.finfo(weight.dtype).tiny)
-        scatter = statistics[:, 1:, 1:] - weight.unsqueeze(2) * shift.unsqueeze(2) * shift.unsqueeze(1)
-        scatter = scatter * std.T.unsqueeze(2) * std.T.unsqueeze(1)
-        pooled = scatter.sum(0) / weight.sum()
+        scatter = statistics[:, 1:, 1:] - weight.unsqueeze(2) * _square(shift)
+        scatter = scatter * std.unsqueeze(2) * std.unsqueeze(1)
         lasting = smoothing + torch.finfo(weight.dtype).eps
+        pooled = scatter.sum(0) / weight.sum()
+        pooled = torch.lerp(pooled, pooled.diag().diag(), lasting / (weight.sum() + lasting))
         covariance = (scatter + lasting * pooled) / (weight + lasting).unsqueeze(2)
+        step = torch.as_tensor(rate, dtype=mean.dtype, device=mean.device).reshape(-1, 1)
+        move = shift * std
         # Moments are averaged, not parameters: hence the distance between the old mean and the new one.
-        move = shift * std.T
-        between = rate * (1 - rate) * move.unsqueeze(2) * move.unsqueeze(1)
-        covariance = torch.lerp(self._covariances(), covariance, rate) + between
-        return Block(self.family, *_normal_form(self.family, mean.T + rate * move, covariance))
+        between = (step * (1 - step)).unsqueeze(2) * _square(move)
+        covariance = torch.lerp(self._covariances(), covariance, step.unsqueeze(2)) + between
+        return Block(self.family, *_normal_form(self.family, mean + step * move, covariance))
 
     @property
     def matrices(self) -> Tensor:
@@ -245,7 +248,8 @@ class Block:
     def _covariances(self) -> Tensor:
         """The covariance matrix of every state, ``(states, m, m)``."""
         std = self._own_params()[..., 1].mT  # (parts, states, m)
-        return (std.unsqueeze(3) * self.matrices.unsqueeze(1) * std.unsqueeze(2)).flatten(0, 1)
+        found: Tensor = (std.unsqueeze(3) * self.matrices.unsqueeze(1) * std.unsqueeze(2)).flatten(0, 1)
+        return found
 
     def _scores(self, x: Tensor) -> Tensor:
         """Standardised values ``(parts, m, states, batch)``, zero where they are missing."""
@@ -276,6 +280,11 @@ class Block:
         columns, batch = x.shape
         each = columns * max(self.params.shape[1], columns * len(self.matrices) if bool(x.isnan().any()) else 1)
         return max(1, min(batch, _LARGEST_PIECE // each))
+
+
+def _square(vectors: Tensor) -> Tensor:
+    """``v vᵀ`` for each of some vectors, ``(states, m)`` to ``(states, m, m)``."""
+    return vectors.unsqueeze(2) * vectors.unsqueeze(1)
 
 
 def _normal_form(family: Gaussian, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError
 from picirc.inputs.family import Family, require_above, require_support
 from picirc.inputs.location import Gaussian
-from picirc.inputs.numerics import log_probabilities
+from picirc.inputs.numerics import as_float, log_mix, log_probabilities, pooled
 
 _LARGEST_LOGIT = 30.0
 
@@ -125,6 +125,39 @@ class Spiked(Family):
     def smooth(self, params: Tensor) -> tuple[Gaussian, Tensor]:
         """The Gaussian alone, and its parameters."""
         return self._gaussian, params[..., -2:]
+
+    @torch.no_grad()
+    def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
+        """The weights of the Gaussian and of each atom, then the statistics of the Gaussian, ``(F or 1, K, S)``."""
+        atoms = x.unsqueeze(-1) == self._atoms(x)  # (F, B, atoms)
+        rest = flows.masked_fill(atoms.any(-1).unsqueeze(1), 0.0)
+        shares = torch.cat((rest.sum(-1, keepdim=True), flows @ atoms.to(flows.dtype)), -1)
+        gaussian = params[..., -2:].expand(len(x), -1, -1)
+        found = torch.cat((shares, self._gaussian.expected_statistics(gaussian, x, rest)), -1)
+        return pooled(found, params)
+
+    @torch.no_grad()
+    def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
+        """Frequencies as of categories, mean and standard deviation as of a Gaussian."""
+        shares = statistics[..., :-3] + smoothing / (len(self.atoms) + 1)
+        total, tiny = shares.sum(-1, keepdim=True), torch.finfo(shares.dtype).tiny
+        logs = torch.where(total > tiny, (shares / total.clamp(min=tiny)).clamp(min=tiny).log(), params[..., :-2])
+        gaussian = self._gaussian.from_statistics(params[..., -2:], statistics[..., -3:], smoothing)
+        return torch.cat((logs, gaussian), -1)
+
+    def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
+        """Average the probabilities, and the moments of the Gaussian."""
+        gaussian = self._gaussian.mix(old[..., -2:], new[..., -2:], step)
+        return torch.cat((log_mix(old[..., :-2], new[..., :-2], step), gaussian), -1)
+
+    def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
+        """The shares of the atoms with noise for each state; values of the column as means of the Gaussian."""
+        x = as_float(x)
+        shares = self.raw_start(x)[0][..., :-2].unsqueeze(1)
+        noise = torch.randn((len(x), states, len(self.atoms) + 1), generator=generator, dtype=x.dtype, device=x.device)
+        others = x.masked_fill((x.unsqueeze(-1) == self._atoms(x)).any(-1), torch.nan)
+        gaussian = self._gaussian.initial(others, states, generator)
+        return torch.cat(((shares + noise).log_softmax(-1), gaussian), -1)
 
     @property
     def _gaussian(self) -> Gaussian:

@@ -14,7 +14,8 @@ tensor                                rows
 ``inputs.{family}.{n}.{axis}.*``      the same, of the variables below latent ``axis`` of ``n`` integrated at
 (PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
                                       order of their first variables
-``correlations.block{b}`` (PIC)       what makes the correlations of these variables, in ascending order
+``correlations.block{b}``             what makes the correlations of these variables, in ascending order; of an HCLT
+                                      in every state
 ====================================  ==========================================================================
 
 Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are. The names of

@@ -18,6 +18,7 @@ from picirc.engine.inputs import chunks
 from picirc.errors import ArgumentError
 from picirc.hclt import HCLT
 from picirc.inputs import Family
+from picirc.inputs.correlated import raw_correlation
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
@@ -25,6 +26,7 @@ from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
+from picirc.structure.trees import LatentTree
 
 # Elements of a piece of a table. What is made on the way from old parameters to new ones stays in the cache.
 _PIECE = 2**16
@@ -163,12 +165,19 @@ def em_step(
     total = processes.sum(total if len(batch) else 0.0)
     check_finite(total, lambda: qpc, number)
     old = qpc.parameters
+    rates = _rates(model, old, counts, rate, count or len(batch))
     for table, weights, used in zip(model.weights, old.weights, counts.weights, strict=True):
         _move(table, weights, used, rate, smoothing, -1)
     for table, weights, used in zip(model.mixtures, old.mixtures, counts.mixtures, strict=True):
         _move(table, weights, used, rate, smoothing, 1)
     for group, statistics in zip(model.plan.inputs, counts.inputs, strict=True):
-        _move_inputs(group.family, model.inputs[group.params], old.inputs[group.params], statistics, rate, smoothing)
+        table, params = model.inputs[group.params], old.inputs[group.params]
+        if group.correlation is None:
+            _move_inputs(group.family, table, params, statistics, rates, smoothing)
+        else:
+            moved = qpc.compiled.block(group, old).from_statistics(statistics, smoothing, rates)
+            table.copy_(group.family.unconstrain(moved.params))
+            model.correlations[group.correlation].copy_(raw_correlation(moved.matrix))
     return total / (count or len(batch))
 
 
@@ -218,7 +227,20 @@ def _move(table: Tensor, old: Tensor, used: Tensor, rate: float, smoothing: floa
         table[part] = torch.lerp(old[part], new, rate).clamp_(min=tiny).log_()
 
 
-def _move_inputs(family: Family, table: Tensor, old: Tensor, statistics: Tensor, rate: float, smoothing: float) -> None:
+def _rates(model: HCLT, old: Parameters, counts: _Counts, rate: float, batch: int) -> float | Tensor:
+    """The step of the inputs: in a mixture one for each state, ``(1, states)``, as if statistics were averaged.
+
+    A state that has half of its usual share of a batch takes about half of the step.
+    """
+    if rate == 1 or not isinstance(model.structure, LatentTree) or model.structure.n_latents > 1:
+        return rate
+    usual, found = batch * old.weights[0].view(1, -1), (old.weights[0] * counts.weights[0]).view(1, -1)
+    return rate * found / torch.lerp(usual, found, rate).clamp(min=torch.finfo(found.dtype).tiny)
+
+
+def _move_inputs(
+    family: Family, table: Tensor, old: Tensor, statistics: Tensor, rate: float | Tensor, smoothing: float
+) -> None:
     """The same for the distributions of a group of inputs."""
     for part in chunks(old, _PIECE):
         new = family.from_statistics(old[part], statistics[part], smoothing)

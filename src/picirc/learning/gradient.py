@@ -20,7 +20,7 @@ from picirc.circuit import Circuit
 from picirc.errors import ArgumentError
 from picirc.learning.batches import Batches, as_batches, as_rows
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
+from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob, without
 from picirc.learning.processes import Processes
 from picirc.learning.schedule import Cosine
 from picirc.model import AnyRule, CircuitModel, Model
@@ -45,6 +45,8 @@ def fit(
     clip: float | None = None,
     accumulate: int = 1,
     autocast: torch.dtype | None = None,
+    target: int | None = None,
+    emphasis: float = 1.0,
     validate_every: int = 250,
     patience: int | None = 1250,
     seed: int = 0,
@@ -75,6 +77,9 @@ def fit(
         clip: The largest norm of a gradient; None for no limit.
         accumulate: Parts that each batch is processed in, one after the other, to save memory.
         autocast: The type of the matrix products of the nets, such as ``torch.bfloat16``; None for full precision.
+        target: The number of a column y to predict from the others: ``log p(y | others)``, times ``emphasis``, is added
+            to the likelihood, and it alone is what validation judges.
+        emphasis: The weight of that.
         validate_every: Steps between validations.
         patience: Steps without improvement after which training stops; None for never.
         seed: Decides the order of the data and the random points.
@@ -94,6 +99,8 @@ def fit(
     if clip is not None and not clip > 0:
         raise ArgumentError("clip", "a positive number, or None", clip)
     variables = len(own.families)
+    if target is not None and check_integer("target", target, 0) >= variables:
+        raise ArgumentError("target", f"the number of one of {variables} columns, from 0", target)
     size = own.step_size
     schedule = schedule or Cosine(size, size / 100, period=None, warmup=min(steps // 2, max(20, min(100, steps // 20))))
     batches = as_batches(train, variables, batch_size, seed)
@@ -110,7 +117,9 @@ def fit(
         if table is None:
             return None
         with torch.no_grad():
-            return mean_log_prob(own(judged), table)
+            circuit = own(judged)
+            joint = mean_log_prob(circuit, table)
+            return joint if target is None else joint - mean_log_prob(circuit, table, target)
 
     folder = None if out is None else Path(out)
     settings = Settings(
@@ -123,9 +132,10 @@ def fit(
         "autocast": str(autocast),
     }
     identity |= {"batch_size": batch_size, "steps": steps, "optimizer": optimizer, "betas": list(betas), "seed": seed}
+    identity |= {} if target is None else {"target": target, "emphasis": emphasis}
     identity |= {"weight_decay": weight_decay, "clip": clip, "accumulate": accumulate, "validate_every": validate_every}
     loop = Loop(settings, own, solver, variables, identity)
-    step = _Step(own, chosen, solver, batches, processes, clip, accumulate, autocast, seed)
+    step = _Step(own, chosen, solver, batches, processes, clip, accumulate, autocast, seed, target, emphasis)
     history = loop.run(step, validate, lambda number: schedule(number, steps))
     own.end_training()
     result: Any = own.circuit if isinstance(own, CircuitModel) else own
@@ -154,6 +164,8 @@ class _Step:
     accumulate: int
     autocast: torch.dtype | None
     seed: int
+    target: int | None = None
+    emphasis: float = 1.0
 
     def __call__(self, number: int, size: float) -> float:
         """Take a step, and return the mean log-likelihood of its batch."""
@@ -180,6 +192,8 @@ class _Step:
         The gradient of ``log Σ wₛ pₛ(x)`` is the sum of those of ``log pₛ(x)``, weighted with the posterior of s. That
         takes another pass up, but only one slice at a time needs memory.
         """
+        if self.target is not None:
+            return self._backward_for(self.target, slices, part, count)
         if len(slices) == 1:
             value = self._log_prob(slices[0][1], part).sum() / count
             (-value).backward()
@@ -190,6 +204,17 @@ class _Step:
         for (_, make), posterior in zip(slices, (logs - values).exp() / count, strict=True):
             (-(posterior * self._log_prob(make, part)).sum()).backward()
         return float(values.sum()) / count
+
+    def _backward_for(
+        self, target: int, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int
+    ) -> float:
+        """The same with the log-likelihood of a column given the others beside that of the rows."""
+        both = torch.cat((part, without(part, target)))
+        logs = torch.stack([self._log_prob(make, both) + math.log(weight) for weight, make in slices])
+        joint, others = (half.sum() for half in logs.logsumexp(0).chunk(2))
+        value = (joint + self.emphasis * (joint - others)) / count
+        (-value).backward()
+        return float(value.detach())
 
     def _log_prob(self, make: Callable[[], QPC], part: Tensor) -> Tensor:
         with torch.autocast(part.device.type, dtype=self.autocast, enabled=self.autocast is not None):

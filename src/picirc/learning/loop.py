@@ -256,14 +256,22 @@ def begin_training(model: Model, rows: Tensor, seed: int) -> None:
     model.begin_training(points.values.T, torch.Generator().manual_seed(seed))
 
 
-def mean_log_prob(qpc: QPC, data: Any) -> float:
-    """The mean log-likelihood of a table, a part at a time."""
+def mean_log_prob(qpc: QPC, data: Any, hidden: int | None = None) -> float:
+    """The mean log-likelihood of a table, a part at a time; of a column that is hidden nothing is known."""
     rows = as_rows("data", data, len(qpc.variables))
     total = 0.0
     with torch.no_grad():
         for start in range(0, len(rows), _ROWS):
-            total += float(qpc.log_prob(rows_of(rows, slice(start, start + _ROWS))).double().sum())
+            part = rows_of(rows, slice(start, start + _ROWS))
+            total += float(qpc.log_prob(part if hidden is None else without(part, hidden)).double().sum())
     return total / len(rows)
+
+
+def without(rows: Tensor, column: int) -> Tensor:
+    """Rows in which a column is missing."""
+    found = rows.clone() if rows.is_floating_point() else rows.double()
+    found[:, column] = torch.nan
+    return found
 
 
 def check_finite(value: float, make: Callable[[], QPC], step: int) -> None:

@@ -109,6 +109,9 @@ def page(material: Material) -> Markup:
 def _subtitle(material: Material) -> str:
     model = material.model.pic
     count = sum(p.numel() for p in model.parameters())
+    if not model.has_rule:
+        states = model.states_of(material.model.points)
+        return f"A mixture with {count:,} parameters and {states} states, compared with a table."
     kind = "A probabilistic integral circuit"
     if len(model.parts) > 1:
         kind = f"The average of {len(model.parts)} probabilistic integral circuits"

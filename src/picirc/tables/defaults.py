@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from picirc.checks import check_integer
+from picirc.checks import check_choice, check_integer
 from picirc.errors import ArgumentError
 
 # Columns of integers are categories, unless declared otherwise, with at most this many different values.
@@ -38,6 +38,29 @@ ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST = 20, 8, 32, 1e-3
 # such as the pixels of images, columns with latents of their own fit better.
 MOST_COLUMNS_TOGETHER = 40
 SMALL_BLOCK = 4
+
+KINDS = ("mixture", "tree", "auto")
+# Settings that have a meaning for any kind of model; who gives another one wants a tree.
+_OF_ANY = {
+    "kind",
+    "held_out",
+    "floor",
+    "members",
+    "states",
+    "em_steps",
+    "em_passes",
+    "smoothing",
+    "target_steps",
+    "target_rate",
+    "emphasis",
+}
+
+# A tree of more columns takes too long to be tried beside a mixture. A mixture takes too long if the number of patterns
+# of missing cells times the cube of the number of correlated columns is above this.
+MOST_TREE_COLUMNS = 200
+MOST_PATTERN_WORK = 1e10
+# In a table with more rows, every step of EM sees a part of them.
+MOST_ROWS_AT_ONCE = 4000
 
 # A file that asks for more could take all memory when the model is used.
 MOST_POINTS = 1024
@@ -69,6 +92,14 @@ class Defaults:
         tree_reals: How the tree treats real columns: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
         tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
+        kind: ``"tree"``, ``"mixture"``, or ``"auto"`` for the better of both on the rows held out.
+        states: The largest number of states of a mixture.
+        em_steps: The largest number of steps of EM, if each sees all rows.
+        em_passes: How often EM sees every row of a table that is too large for that.
+        smoothing: Pseudo-observations in each state of a mixture, for each of its correlated columns.
+        target_steps: The largest number of steps of the training for a column to predict.
+        target_rate: The step size at its start.
+        emphasis: How much the likelihood of that column given the others weighs beside the likelihood of the rows.
     """
 
     points: int = 32
@@ -92,10 +123,31 @@ class Defaults:
     tree_reals: str = "gaussian"
     tree_bins: int = 8
     tree_smoothing: float = 1.0
+    kind: str = "auto"
+    states: int = 64
+    em_steps: int = 60
+    em_passes: float = 8.0
+    smoothing: float = 1.0
+    target_steps: int = 200
+    target_rate: float = 1e-2
+    emphasis: float = 10.0
+
+    @property
+    def planned_em(self) -> int:
+        """The largest number of steps of all mixtures."""
+        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 3)
+
+    @property
+    def planned(self) -> int:
+        """The largest number of steps of all trainings, as callbacks count them."""
+        return self.planned_em + (0 if self.kind == "mixture" else self.members * self.steps)
 
     def __post_init__(self) -> None:
         for name in ("points", "steps", "batch_size", "validate_every", "patience", "members", "block", "tree_rows"):
             check_integer(name, getattr(self, name), most=MOST_POINTS if name == "points" else None)
+        check_integer("states", self.states)
+        check_integer("em_steps", self.em_steps)
+        check_choice("kind", self.kind, KINDS)
         if not 0 <= self.held_out < 1:
             raise ArgumentError("held_out", "a fraction from 0 to below 1", self.held_out)
 
@@ -120,9 +172,12 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
     if columns > MOST_COLUMNS_TOGETHER:
         found = replace(found, block=SMALL_BLOCK)
     decided = {name: value for name, value in given.items() if value is not None}
+    if not set(decided) <= _OF_ANY:
+        found = replace(found, kind="tree")
     if "steps" in decided:
         steps = check_integer("steps", decided["steps"])
-        found = replace(found, validate_every=min(found.validate_every, steps), steps=steps)
+        shorter = min(found.target_steps, steps)
+        found = replace(found, validate_every=min(found.validate_every, steps), steps=steps, target_steps=shorter)
     return replace(found, **decided)
 
 
@@ -134,10 +189,14 @@ def _for_size(rows: int, columns: int) -> Defaults:
     if rows < 100:
         return Defaults(
             points=8, width=16, steps=100, rate=1e-2, weight_decay=1e-2, validate_every=25, patience=100,
-            held_out=0.0, floor=0.3, members=4,
+            held_out=0.2 if rows >= 25 else 0.0, floor=0.3, members=4, states=8 if rows >= 25 else 1,
         )  # fmt: skip
     if rows < 1000:
         return Defaults(
             points=16, steps=600, rate=2e-2, weight_decay=0.3, patience=200, held_out=0.15, floor=0.1, members=4
         )
-    return Defaults(points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows))
+    states, passes = (64, 12.0) if rows < 20_000 else (128, 8.0) if rows < 200_000 else (256, 3.0)
+    return Defaults(
+        points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows), steps=max(2000, min(4000, rows // 256)),
+        states=states, em_passes=passes,
+    )  # fmt: skip

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import math
+import statistics
+import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,16 @@ from picirc.errors import ArgumentError
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
 from picirc.learning.history import Callback, History
+from picirc.learning.processes import Processes
+from picirc.learning.progress import Progress
+from picirc.model import Model
 from picirc.pic import PIC
 from picirc.quadrature import shifted
 from picirc.structure.chow_liu import hidden_chow_liu
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree
-from picirc.tables.defaults import FEWEST_NAMED, Defaults, choose
+from picirc.tables import mixtures
+from picirc.tables.defaults import FEWEST_NAMED, MOST_TREE_COLUMNS, Defaults, choose
 from picirc.tables.inference import unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
@@ -39,7 +46,7 @@ class ColumnWarning(UserWarning):
     """A table has columns from which nothing can be learned."""
 
 
-Member = tuple[PIC, History, Any]  # a model, how it was trained, and the rows held out from it
+Member = tuple[PIC, History]  # a model, and how it was trained
 
 
 def fit_table(
@@ -52,21 +59,27 @@ def fit_table(
     width: int | None = None,
     steps: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    target: str | None = None,
+    progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
     out: str | Path | None = None,
     checkpoint_every: int = 1000,
     resume: bool = False,
 ) -> TableModel:
-    """Fit a probabilistic integral circuit to a table.
+    """Fit a circuit to a table.
 
-    Gaussian columns share a latent, given which they are correlated; every other column has a latent of its own. The
-    tree of the latents is the Chow–Liu tree of the columns. Everything that is not given is chosen from the size of the
-    table. If it has enough rows, a fraction of them is held out, and training stops when the likelihood of these rows
-    no longer improves. For a small table several models are trained, each with other rows held out, and averaged.
+    Two kinds of models are trained, and the better one is kept. A *mixture* has a single latent, and correlations of
+    the Gaussian columns in each of its states; it is trained by EM, with as many states as rows that are held out ask
+    for. A *tree* is a probabilistic integral circuit: Gaussian columns share a latent, given which they are correlated,
+    every other column has a latent of its own, and the tree of the latents is the Chow–Liu tree of the columns; its
+    training stops when the likelihood of the rows held out no longer improves. For a small table several models are
+    trained, each with other rows held out, and averaged. Everything that is not given is chosen from the size of the
+    table. If settings of the nets are given (``points``, ``width``, ``steps``, …), the model is a tree.
 
     A table in Parquet files that is larger than 16 million cells is never in memory as a whole: one pass keeps a sample
     of its rows, from which follow the columns and the tree, and the training reads row groups in random order. Several
-    processes that ``torchrun`` has started train one model together, each with row groups of its own.
+    processes that ``torchrun`` has started train one model together, each with row groups of its own. In both cases,
+    and with checkpoints, the model is a tree.
 
     Args:
         table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, the path
@@ -79,6 +92,9 @@ def fit_table(
         width: The width of the nets, an even number.
         steps: The largest number of training steps.
         settings: Other attributes of :class:`~picirc.tables.defaults.Defaults`, by name.
+        target: The name of a column that is to be predicted from the others. Training then goes on with the likelihood
+            of that column given the others beside the likelihood of whole rows.
+        progress: Show a bar with the time left on the error stream; by default on a terminal only.
         callbacks: Called with every record of the training.
         out: The folder for checkpoints of the training; None for none.
         checkpoint_every: Steps between checkpoints.
@@ -108,66 +124,222 @@ def fit_table(
         message = f"nothing can be learned from some columns, drop them: {'; '.join(unhelpful)}."
         warnings.warn(message, ColumnWarning, stacklevel=2)
     rows = schema.encode(frame)
-    kept, held = _split(data, chosen, seed)
-    tree = _tree(schema, rows if chosen.members > 1 else rows[kept], chosen, seed)
-    structured = time.perf_counter()
     checkpoints = {"out": None if out is None else Path(out), "checkpoint_every": checkpoint_every, "resume": resume}
-    members = _members(data, schema, tree, rows, chosen, seed, callbacks, checkpoints)
-    pics = [pic for pic, _, _ in members]
-    model = TableModel(schema, pics[0] if len(pics) == 1 else Ensemble(pics), chosen.points)
-    trained = time.perf_counter()
+    place = None if target is None else schema.index(target)
+    task = _Task(data, schema, rows, chosen, seed, place, checkpoints)
+    with ExitStack() as stack:
+        if sys.stderr.isatty() and not callbacks if progress is None else progress:
+            callbacks = [*callbacks, stack.enter_context(Progress(chosen.planned))]
+        fitted = _fitted(replace(task, callbacks=callbacks))
+    model = TableModel(schema, fitted.model, chosen.points)
+    kept, held = task.split(0)
     model.summary = {
         "rows": {"train": data.rows - len(held), "valid": len(held)},
         "columns": len(schema.columns),
         "seed": seed,
         "settings": asdict(chosen),
-        "training": _training(members[0][1]) | {"stopped": members[-1][1].stopped},
+        "kind": fitted.kind,
+        "scores": fitted.scores,
+        "training": _training(fitted.histories[0]) | {"stopped": fitted.histories[-1].stopped},
         # Several models have learned from every row, a single one only from those kept.
         "log_density": {
-            "train": _mean(model, rows if len(pics) > 1 else rows[kept]),
-            "valid": _mean_held_out(schema, rows, members, chosen),
+            "train": _mean(model, rows if chosen.members > 1 else rows[kept]),
+            "valid": _mean_held_out(task, fitted.members),
         },
-        "seconds": {"structure": structured - started, "training": trained - structured},
+        "seconds": {"training": time.perf_counter() - started},
     }
     return model
 
 
-def _members(
-    data: TableData,
-    schema: Schema,
-    tree: LatentTree,
-    rows: Numbers,
-    chosen: Defaults,
-    seed: int,
-    callbacks: Sequence[Callback],
-    checkpoints: dict[str, Any],
-) -> list[Member]:
-    """Train the models to average; the callbacks count their steps consecutively."""
-    found: list[Member] = []
-    out = checkpoints["out"]
-    for number in range(chosen.members):
-        kept, held = _split(data, chosen, seed + number)
+@dataclass(frozen=True)
+class _Task:
+    """What is to be fitted, and how.
 
-        def count_on(record: Mapping[str, float], done: int = number * chosen.steps) -> None:
-            for callback in callbacks:
+    Attributes:
+        data: The table.
+        schema: Its columns.
+        rows: Its rows, encoded; or a sample of them.
+        chosen: The settings.
+        seed: The seed.
+        target: The place of a column to predict, if there is one.
+        checkpoints: Where checkpoints go.
+        callbacks: Called with every record.
+    """
+
+    data: TableData
+    schema: Schema
+    rows: Numbers
+    chosen: Defaults
+    seed: int
+    target: int | None
+    checkpoints: dict[str, Any]
+    callbacks: Sequence[Callback] = field(default=())
+
+    def split(self, member: int) -> tuple[Any, Any]:
+        """The rows that a member learns from, and those held out, of the table or of its sample."""
+        rows, share = self.data.frame.rows, self.chosen.held_out
+        if share == 0 or rows < 2:
+            return np.arange(rows), np.arange(0)
+        return hold_out(
+            rows, min(share * self.data.rows / rows, 0.5) if self.data.stream else share, self.seed + member
+        )
+
+    @property
+    def splits(self) -> list[tuple[Any, Any]]:
+        """The splits of all members."""
+        return [self.split(member) for member in range(self.chosen.members)]
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of models to try: those that can be trained in reasonable time, if none is asked for."""
+        if self.chosen.kind != "auto":
+            return [self.chosen.kind]
+        lasting = self.data.stream is not None or self.checkpoints["out"] is not None or Processes.current().count > 1
+        if lasting or not mixtures.is_affordable(self.schema, self.rows):
+            return ["tree"]
+        # Without rows held out there is nothing to choose by; a mixture with a single state is hardly ever wrong.
+        wide = len(self.schema.columns) > MOST_TREE_COLUMNS
+        return ["mixture"] if wide or not len(self.split(0)[1]) else ["mixture", "tree"]
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A trained model.
+
+    Attributes:
+        kind: What it is: ``"tree"`` or ``"mixture"``.
+        model: The model.
+        members: Models that have not seen the rows that their split holds out.
+        histories: How these were trained.
+        scores: The mean log-density of encoded rows held out, for each kind that was tried; None without such rows.
+    """
+
+    kind: str
+    model: Model
+    members: Sequence[Model]
+    histories: Sequence[History]
+    scores: dict[str, float | None]
+
+    @property
+    def score(self) -> float:
+        found = self.scores[self.kind]
+        return -math.inf if found is None else found
+
+
+def _fitted(task: _Task) -> _Fitted:
+    """The best model on the rows held out, of the kinds that can be had."""
+    found: list[_Fitted] = []
+    rival = -math.inf  # what the first member of a tree has to reach for others to be trained
+    for kind in task.kinds:
+        if kind == "tree" and task.target is None:
+            found.append(_trees(task, rival))
+        elif kind == "tree":
+            # Beside a mixture a single tree has to do: training for a target takes long enough.
+            own = task if len(task.kinds) == 1 else replace(task, chosen=replace(task.chosen, members=1))
+            found.append(_sharpened(_trees(own, rival), own))
+        elif task.target is not None and task.schema.columns[task.target].categories:
+            found.append(_mixtures_of_classes(task, task.target))
+        else:
+            found.append(_mixtures(task))
+            rival = found[-1].histories[0].best["valid"]
+        if found[-1].histories[-1].stopped == "interrupted":
+            break
+    best = max(found, key=lambda fitted: fitted.score)
+    return replace(best, scores={kind: score for fitted in found for kind, score in fitted.scores.items()})
+
+
+def _sharpened(fitted: _Fitted, task: _Task) -> _Fitted:
+    """Go on with the training of every member, now for the sake of a column to predict."""
+    chosen = task.chosen
+    if task.data.stream is not None or not len(task.split(0)[1]):
+        return fitted
+    steps, rate = chosen.target_steps, chosen.target_rate
+    members, histories = [], []
+    for number, member in enumerate(fitted.members):
+        kept, held = task.split(number)
+        model, history = fit(
+            member,
+            task.rows[kept],
+            task.rows[held],
+            rule=shifted(chosen.points) if member.has_rule else None,
+            batch_size=chosen.batch_size,
+            steps=steps,
+            schedule=Cosine(rate, rate / 30, period=None, warmup=steps // 20),
+            clip=chosen.clip,
+            target=task.target,
+            emphasis=chosen.emphasis,
+            validate_every=max(1, steps // 20),
+            patience=max(1, steps // 4),
+            seed=task.seed + number,
+        )
+        members.append(model)
+        histories.append(history)
+    score = statistics.mean(history.best["valid"] for history in histories)
+    return _Fitted(fitted.kind, _averaged(members), members, histories, {fitted.kind: score})
+
+
+def _averaged(members: Sequence[Any]) -> Model:
+    """The average of trained models of one kind."""
+    if len(members) == 1:
+        found: Model = members[0]
+        return found
+    return Ensemble(members) if members[0].has_rule else mixtures.average(members)
+
+
+def _mixtures(task: _Task) -> _Fitted:
+    best = mixtures.search(task.schema, task.rows, task.splits, task.chosen, task.seed, task.callbacks)
+    members = best.members
+    if task.chosen.members > 1:
+        members = mixtures.refit(task.schema, task.rows, best, task.chosen, task.seed)
+    score = best.score if len(task.split(0)[1]) else None
+    return _Fitted("mixture", _averaged(members), best.members, best.histories, {"mixture": score})
+
+
+def _mixtures_of_classes(task: _Task, target: int) -> _Fitted:
+    """Mixtures trained for a column to predict, with the number of states of each category that is best at that."""
+    best, states = None, 1
+    while best is None or states * len(task.schema.columns[target].categories) <= task.chosen.states:
+        members = mixtures.of_classes(task.schema, task.rows, task.splits, target, states, task.chosen, task.seed)
+        begun = _Fitted("mixture", _averaged(members), members, [History()], {"mixture": None})
+        found = _sharpened(begun, task)
+        if best is not None and found.score <= best.score:
+            break
+        best, states = found, 4 * states
+    return best
+
+
+def _trees(task: _Task, rival: float) -> _Fitted:
+    chosen, rows = task.chosen, task.rows
+    kept, held = task.split(0)
+    tree = _tree(task.schema, rows if chosen.members > 1 else rows[kept], chosen, task.seed)
+    members = _members(task, tree, rival)
+    pics, histories = [pic for pic, _ in members], [history for _, history in members]
+    score = statistics.mean(history.best["valid"] for history in histories) if len(held) else None
+    return _Fitted("tree", _averaged(pics), pics, histories, {"tree": score})
+
+
+def _members(task: _Task, tree: LatentTree, rival: float) -> list[Member]:
+    """Train the models to average, or one only if that is worse than a rival.
+
+    The callbacks count their steps consecutively.
+    """
+    found: list[Member] = []
+    chosen, out = task.chosen, task.checkpoints["out"]
+    for number in range(chosen.members):
+        kept, held = task.split(number)
+
+        def count_on(record: Mapping[str, float], done: int = chosen.planned_em + number * chosen.steps) -> None:
+            for callback in task.callbacks:
                 callback({**record, "step": record["step"] + done})
 
-        own = [count_on] if callbacks else []
-        train = data.training(schema, rows, kept, held, chosen.batch_size, seed + number)
-        folder = None if out is None else out / f"member{number}"
-        places = checkpoints | {"out": folder}
-        found.append((*_train(schema, tree, train, rows[held], chosen, seed + number, own, places), held))
-        if found[-1][1].stopped == "interrupted":
+        own = [count_on] if task.callbacks else []
+        seed = task.seed + number
+        train = task.data.training(task.schema, task.rows, kept, held, chosen.batch_size, seed)
+        places = task.checkpoints | {"out": None if out is None else out / f"member{number}"}
+        found.append(_train(task.schema, tree, train, task.rows[held], chosen, seed, own, places))
+        if found[-1][1].stopped == "interrupted" or found[-1][1].best["valid"] < rival:
             break
     return found
-
-
-def _split(data: TableData, chosen: Defaults, seed: int) -> tuple[Any, Any]:
-    """The rows to learn from, and those held out, of the table or of its sample."""
-    rows = data.frame.rows
-    if chosen.held_out == 0 or rows < 2:
-        return np.arange(rows), np.arange(0)
-    return hold_out(rows, min(chosen.held_out * data.rows / rows, 0.5) if data.stream else chosen.held_out, seed)
 
 
 def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentTree:
@@ -237,9 +409,10 @@ def _training(history: History) -> dict[str, Any]:
     return {"stopped": history.stopped, "best_step": best, "records": records}
 
 
-def _mean_held_out(schema: Schema, rows: Numbers, members: Sequence[Member], chosen: Defaults) -> float | None:
+def _mean_held_out(task: _Task, members: Sequence[Model]) -> float | None:
     """The mean log-density of the rows held out, each under the models that have not seen it."""
-    scores = [_mean(TableModel(schema, pic, chosen.points), rows[held]) for pic, _, held in members]
+    models = [TableModel(task.schema, member, task.chosen.points) for member in members]
+    scores = [_mean(model, task.rows[task.split(number)[1]]) for number, model in enumerate(models)]
     known = [score for score in scores if score is not None]
     return sum(known) / len(known) if known else None
 

@@ -64,7 +64,8 @@ class TableModel:
     def qpc(self) -> QPC:
         """The circuit that answers all queries, in double precision; built on first use."""
         with torch.no_grad():
-            circuit: QPC = copy.deepcopy(self.pic).double()(shifted(2 * self.points))
+            exact = copy.deepcopy(self.pic).double()
+            circuit: QPC = exact(shifted(2 * self.points)) if exact.has_rule else exact()
         return circuit
 
     def log_density(self, table: Any, given: Any = None) -> Numbers:
@@ -112,7 +113,7 @@ class TableModel:
         found = np.exp(joint - base).clip(0, 1)
         return float(found[0]) if len(found) == 1 else found
 
-    def sample(self, n: int, given: Any = None, seed: int | None = None) -> Any:
+    def sample(self, n: int, given: Any = None, seed: int | None = None, beyond: bool = False) -> Any:
         """Draw rows, as a table of the kind that the model was fitted to.
 
         Args:
@@ -120,6 +121,8 @@ class TableModel:
             given: Evidence: a mapping from some names to values, ranges and sets, or a row or a table with missing
                 cells. Known cells come back as they are.
             seed: Determines the draws; without one they differ from call to call.
+            beyond: Let numbers lie outside the range seen when the model was fitted. Otherwise they are moved to its
+                ends, except where evidence restricts them.
         """
         n, source = check_integer("n", n), _generator(seed)
         evidence = read_evidence(self.schema, given)
@@ -127,11 +130,16 @@ class TableModel:
         draws = [self.qpc.sample(n, part, source, regions) for part in _parts(evidence.rows)]
         drawn = torch.cat(draws, 1).transpose(0, 1).flatten(0, 1).numpy()  # (rows · n, columns)
         found = self.schema.decoded(drawn)
+        for place, column in enumerate(self.schema.columns):
+            if not beyond and place not in evidence.regions:
+                found[column.name] = column.inside(found[column.name])
         for name, values in evidence.originals.items():
             found[name] = _overlaid(found[name], np.repeat(values, n))
         return self.schema.assemble(found, self.schema.container)
 
-    def impute(self, table: Any, how: str = "mean", seed: int | None = None, copies: int | None = None) -> Any:
+    def impute(
+        self, table: Any, how: str = "mean", seed: int | None = None, copies: int | None = None, given: Any = None
+    ) -> Any:
         """The table with its missing cells filled; observed cells stay as they are, bit for bit.
 
         Args:
@@ -142,6 +150,8 @@ class TableModel:
                 ``"sample"``: a draw from the joint distribution of the missing cells.
             seed: Determines the draws; without one they differ from call to call.
             copies: Return a list of so many tables, each filled by draws of its own, for ``"sample"``.
+            given: What else is known of all rows: values, ranges and sets by name. A value fills the missing cells of
+                its column; ranges and sets have no effect on observed cells, and cannot be had with ``"mode"``.
         """
         check_choice("how", how, HOW)
         if copies is not None and how != "sample":
@@ -150,8 +160,13 @@ class TableModel:
         absent = [name for name in self.schema.names if frame.named and name not in frame.names]
         if absent:
             frame = padded(frame, absent)
+        evidence = read_evidence(self.schema, given)
+        if evidence.regions and how == "mode":
+            raise ArgumentError("given", "values only with how='mode'", "a range or a set", "use another how")
         rows, source = self.schema.encode(frame), _generator(seed)
-        filled = [self._filled(rows, how, source) for _ in range(check_integer("copies", copies or 1))]
+        rows = np.where(np.isnan(rows), _as_many(evidence.rows, len(rows)), rows)
+        count = check_integer("copies", copies or 1)
+        filled = [self._filled(rows, how, source, evidence.regions) for _ in range(count)]
         found = [self.schema.fill(frame, one) for one in filled]
         return found[0] if copies is None else found
 
@@ -235,7 +250,7 @@ class TableModel:
         """
         pic, description = load_described(path, families)
         with refusing(Path(path)):
-            if "table" not in description or not pic.has_rule:
+            if "table" not in description:
                 remedy = "pc.load reads models without a table"
                 raise ArgumentError("table", "the schema of a table", "none", remedy)
             table = take(description, "table", dict)
@@ -247,7 +262,8 @@ class TableModel:
     def __repr__(self) -> str:
         numbers = sum(p.numel() for p in self.pic.parameters())
         models = f"{len(self.pic.parts)} models, " if len(self.pic.parts) > 1 else ""
-        return f"TableModel({len(self.schema.columns)} columns, {models}{numbers:,} parameters, {self.points} points)"
+        states = f"{self.points} points" if self.pic.has_rule else f"{self.pic.states_of(self.points)} states"
+        return f"TableModel({len(self.schema.columns)} columns, {models}{numbers:,} parameters, {states})"
 
     def log_density_of_encoded(self, rows: Numbers) -> Numbers:
         """``log_density`` of rows that the schema has encoded already."""
@@ -260,24 +276,25 @@ class TableModel:
             found += np.where(np.isnan(rows[:, place]), 0.0, column.log_slope(rows[:, place]))
         return found
 
-    def _filled(self, rows: Numbers, how: str, source: torch.Generator) -> Numbers:
+    def _filled(self, rows: Numbers, how: str, source: torch.Generator, regions: Mapping[int, Region]) -> Numbers:
         gaps = np.flatnonzero(np.isnan(rows).any(1))
         filled = rows.copy()
         for places in np.array_split(gaps, max(1, -(-len(gaps) // _ROWS))):
             if len(places):
-                filled[places] = self._completed(torch.from_numpy(rows[places]), how, source)
+                filled[places] = self._completed(torch.from_numpy(rows[places]), how, source, regions)
         return filled
 
-    def _completed(self, rows: Tensor, how: str, source: torch.Generator) -> Array:
+    def _completed(self, rows: Tensor, how: str, source: torch.Generator, regions: Mapping[int, Region]) -> Array:
         if how == "sample":
-            return self.qpc.sample(1, given=rows, generator=source)[0].numpy()
+            drawn: Array = self.qpc.sample(1, rows, source, self._named(regions))[0].numpy()
+            return drawn
         if how == "mode":
             return self.qpc.mpe(given=rows).numpy()
         found = rows.numpy().copy()
         for place, column in enumerate(self.schema.columns):
             gone = np.flatnonzero(np.isnan(found[:, place]))
             if len(gone):
-                answer = Answer(self.qpc, column, place, rows[gone], {})
+                answer = Answer(self.qpc, column, place, rows[gone], regions)
                 if column.kind == EMPTY or not column.ordered:
                     found[gone, place] = answer.probabilities().argmax(1) if column.categories else 0.0
                 else:
@@ -330,7 +347,7 @@ def _check_size(pic: Model, points: int) -> None:
     """Raise if the circuit of a saved model would be far larger than the model."""
     members = len(pic.parts)
     latents = pic.structure.n_latents if isinstance(pic.structure, LatentTree) else len(pic.structure.scopes)
-    weights = latents * (2 * points * members) ** 2
+    weights = latents * (2 * points * members) ** 2 if pic.has_rule else 0
     most = max(_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER * sum(p.numel() for p in pic.parameters()))
     if weights > most:
         expected = f"points for at most {most:,} weights"

@@ -158,6 +158,12 @@ class Column:
             values = np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
         return values if exact else _typed(np.rint(values) if self.family.discrete else values, self.dtype)
 
+    def inside(self, values: Array) -> Array:
+        """Decoded numbers, moved to the ends of the range seen where they are outside it."""
+        if not self.real or self.low is None or self.high is None:
+            return values
+        return np.clip(values, *(np.asarray(end).astype(values.dtype) for end in (self.low, self.high)))
+
     @property
     def ordered(self) -> bool:
         """Whether the values are numbers, so that they have means and quantiles."""

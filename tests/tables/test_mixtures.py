@@ -1,0 +1,188 @@
+"""Mixtures of tables: EM with covariances, their average, and the choice between kinds of models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import picirc as pc
+from picirc.inputs.correlated import Block, correlation, raw_correlation
+from picirc.tables import mixtures
+
+FAST = {"held_out": 0.2, "members": 2, "states": 4, "em_steps": 10, "kind": "mixture"}
+
+
+def ring(rows: int, seed: int = 0) -> np.ndarray:
+    """Two correlated clusters in three dimensions."""
+    rng = np.random.default_rng(seed)
+    turned = rng.normal(size=(rows, 3)) @ np.array([[1.0, 0.9, 0.0], [0.0, 0.4, 0.3], [0.0, 0.0, 0.5]])
+    return turned + np.where(rng.random((rows, 1)) < 0.3, 4.0, -1.0)
+
+
+def test_numbers_of_a_correlation_matrix():
+    raw = torch.randn(5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    torch.testing.assert_close(raw_correlation(correlation(raw, 4)), raw)
+
+
+def test_a_step_of_em_finds_weighted_means_and_covariances():
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(3, 40, generator=source, dtype=torch.float64)
+    flow = torch.rand(2, 40, generator=source, dtype=torch.float64)
+    params = torch.rand(3, 2, 2, generator=source, dtype=torch.float64) + 0.5
+    block = Block(pc.Gaussian(), params, correlation(torch.zeros(2, 3, dtype=torch.float64), 3))
+    moved = block.from_statistics(block.statistics(x, flow), 0.0, 1.0)
+    for state in range(2):
+        weights = flow[state].numpy()
+        np.testing.assert_allclose(moved.params[:, state, 0], np.average(x, axis=1, weights=weights), rtol=1e-9)
+        wanted = np.cov(x, aweights=weights, ddof=0)
+        np.testing.assert_allclose(moved.params[:, state, 1], np.sqrt(wanted.diagonal()), rtol=1e-6)
+        found = moved.matrix[state].numpy()
+        std = np.sqrt(wanted.diagonal())
+        np.testing.assert_allclose(found, wanted / np.outer(std, std), atol=5e-4)
+
+
+def test_em_never_lowers_the_likelihood_of_rows_with_gaps():
+    x = ring(120)
+    x[np.random.default_rng(1).random(x.shape) < 0.3] = np.nan
+    model = pc.HCLT(pc.star(3), pc.Gaussian(), 3, correlated=True, dtype=torch.float64)
+    _, history = pc.fit_em(model, x, batch_size=None, steps=15, smoothing=0.0, validate_every=1)
+    scores = [record["train"] for record in history.records]
+    assert (np.diff(scores) > -1e-3).all()  # the ridge of the matrices costs a little
+    assert scores[-1] > scores[0]
+
+
+def test_one_state_is_the_normal_distribution_of_the_data():
+    x, others = ring(200), ring(50, seed=1)
+    model = pc.HCLT(pc.star(3), pc.Gaussian(), 1, correlated=True, dtype=torch.float64)
+    model, _ = pc.fit_em(model, x, batch_size=None, steps=3, smoothing=0.0)
+    covariance = np.cov(x.T, ddof=0)
+    ridge = (1 - 2e-4) * covariance + 2e-4 * np.diag(covariance.diagonal())
+    expected = stats.multivariate_normal(x.mean(0), ridge).logpdf(others)
+    np.testing.assert_allclose(model().log_prob(others).detach(), expected, rtol=1e-9)
+
+
+def test_batches_find_what_all_rows_find():
+    x = ring(2000)
+    made = pc.HCLT(pc.star(3), pc.Gaussian(), 2, correlated=True, dtype=torch.float64)
+    whole, _ = pc.fit_em(made, x, batch_size=None, steps=30, smoothing=0.0)
+    parts, _ = pc.fit_em(made, x, batch_size=200, steps=60, smoothing=0.0, schedule=pc.Cosine(0.9, 0.02, period=None))
+    found = [m().log_prob(x).mean().item() for m in (whole, parts)]
+    assert found[0] == pytest.approx(found[1], abs=0.02)
+
+
+def test_a_saved_mixture_has_the_same_bits(tmp_path):
+    model = pc.HCLT(pc.star(3), [pc.Gaussian(), pc.Categorical(3), pc.Gaussian()], 2, correlated=True)
+    with torch.no_grad():
+        model.correlations[0].fill_(0.7)
+    pc.save(model, tmp_path / "model")
+    again = pc.load(tmp_path / "model")
+    x = torch.tensor([[0.5, 2.0, -1.0], [math.nan, 1.0, 0.3]])
+    assert torch.equal(again().log_prob(x), model().log_prob(x))
+
+
+def test_the_average_of_mixtures_is_a_mixture():
+    x = torch.tensor(ring(30))
+    members = [pc.HCLT(pc.star(3), pc.Gaussian(), k, correlated=True, dtype=torch.float64) for k in (1, 2)]
+    members = [pc.fit_em(member, x, batch_size=None, steps=5)[0] for member in members]
+    both = mixtures.average(members)
+    assert both.states == 3
+    apart = torch.stack([member().log_prob(x) for member in members])
+    torch.testing.assert_close(both().log_prob(x), apart.logsumexp(0) - math.log(2))
+
+
+def test_a_table_of_clusters_has_a_mixture_with_several_states(tmp_path):
+    model = pc.fit_table(ring(300), settings=FAST)
+    assert model.summary["kind"] == "mixture"
+    assert model.pic.states > 2  # of two members
+    normal = stats.multivariate_normal(ring(300).mean(0), np.cov(ring(300).T))
+    others = ring(300, seed=1)
+    assert model.log_density(others).mean() > normal.logpdf(others).mean() + 0.3
+    model.save(tmp_path / "model")
+    again = pc.TableModel.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.log_density(others), model.log_density(others))
+    assert "states" in repr(again)
+
+
+def test_the_better_kind_is_kept():
+    settings = {name: value for name, value in FAST.items() if name != "kind"}
+    model = pc.fit_table(ring(120), settings={**settings, "kind": "auto", "em_steps": 2, "steps": 2})
+    scores = model.summary["scores"]
+    assert set(scores) == {"mixture", "tree"}
+    assert scores[model.summary["kind"]] == max(scores.values())
+
+
+def test_training_for_a_column_makes_it_more_probable_given_the_others():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 4))
+    label = (x[:, 0] + x[:, 1] > 0).astype(float)
+    rows = np.column_stack([x, label])
+    families = [*[pc.Gaussian()] * 4, pc.Bernoulli()]
+    model = pc.HCLT(pc.star(5), families, 4, correlated=True, dtype=torch.float64)
+    model, _ = pc.fit_em(model, rows[:300], batch_size=None, steps=5)
+    options = {"steps": 40, "schedule": pc.Cosine(0.02, 1e-3, period=None), "validate_every": 20}
+    sharp, history = pc.fit(model, rows[:300], rows[300:], target=4, emphasis=10.0, **options)
+    hidden = rows[300:].copy()
+    hidden[:, 4] = np.nan
+    before, after = ((m().log_prob(rows[300:]) - m().log_prob(hidden)).mean().item() for m in (model, sharp))
+    assert after > before
+    assert history.best["valid"] == pytest.approx(after)
+    with pytest.raises(pc.ArgumentError, match="target"):
+        pc.fit(model, rows, target=5)
+
+
+def test_the_label_of_a_classifier_is_what_it_is_trained_for():
+    x = np.random.default_rng(0).normal(size=(150, 2))
+    label = np.where(x[:, 0] * x[:, 1] > 0, "same", "other")
+    settings = {**FAST, "members": 1, "target_steps": 30}
+    model = pc.PICClassifier(settings=settings).fit(x, label)
+    assert (model.predict(x) == label).mean() > 0.7
+
+
+def test_states_of_classes_belong_to_them():
+    """A price that says nothing about the label does not hide the number that does."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 200)
+    table = {"price": rng.integers(0, 4, 200) * 10.0, "loyalty": label + rng.normal(0, 0.5, 200), "label": label}
+    schema = pc.Schema.infer(table)
+    rows, every = schema.encode(table), np.arange(200)
+    (found,) = mixtures.of_classes(schema, rows, [(every[:160], every[160:])], 2, 2, pc.tables.choose(200, 3), seed=0)
+    assert found.states == 4
+    hidden = rows.copy()
+    hidden[:, 2] = np.nan
+    with torch.no_grad():
+        chance = (found().log_prob(rows) - found().log_prob(hidden)).exp()
+    assert float(chance.mean()) > 0.75
+
+
+def test_samples_stay_inside_the_range_seen_unless_told_otherwise():
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    model = pc.fit_table(x, settings=FAST)
+    drawn = model.sample(3000, seed=0)
+    assert (drawn.min(0) >= x.min(0)).all()
+    assert (drawn.max(0) <= x.max(0)).all()
+    assert (model.sample(3000, seed=0, beyond=True).max(0) > x.max(0)).any()
+
+
+def test_evidence_for_missing_cells():
+    table = {"a": ring(200)[:, 0], "b": ring(200)[:, 1]}
+    model = pc.fit_table(table, settings=FAST)
+    holes = {"a": [None, 1.0], "b": [None, None]}
+    free, low = model.impute(holes), model.impute(holes, given={"b": pc.between(None, -1.0)})
+    assert low["b"][0] < -1 < free["b"][1]
+    assert low["a"][0] < free["a"][0]
+    known = model.impute(holes, given={"b": 2.0})
+    np.testing.assert_allclose(known["b"], 2.0)
+    assert all(value <= -1 for value in model.impute(holes, "sample", seed=0, given={"b": pc.between(None, -1)})["b"])
+    with pytest.raises(pc.ArgumentError, match="given"):
+        model.impute(holes, "mode", given={"b": pc.between(0, 1)})
+
+
+def test_progress_is_written_to_the_error_stream_if_asked_for(capsys):
+    pc.fit_table(ring(60), settings=FAST, progress=True)
+    assert "step" in capsys.readouterr().err
+    pc.fit_table(ring(60), settings=FAST, progress=False)
+    assert capsys.readouterr().err == ""
