@@ -116,7 +116,7 @@ def _spikes(panel: Axes, column: Mapping[str, Any], shares: Sequence[float]) -> 
     for value, share, single in zip(
         column["spikes"] if shares else [], shares, column.get("single") or shares, strict=True
     ):
-        bars = {"transform": panel.get_xaxis_transform(), "capstyle": "butt"}
+        bars: dict[str, Any] = {"transform": panel.get_xaxis_transform(), "capstyle": "butt"}
         if "single" in column:
             panel.vlines(value, 0, single, color=_DATA, linewidth=7, **bars)
         panel.vlines(value, 0, share, color=_MODEL, linewidth=3, **bars)

@@ -83,8 +83,9 @@ def fit(
     if sequences.sequences:
         from picirc.cli.sequences import train_sequences
         from picirc.data.frames import read_frame
+        from picirc.data.streams import Stream
 
-        frame = frame if not hasattr(frame, "groups") else read_frame(frame.read())
+        frame = read_frame(frame.read()) if isinstance(frame, Stream) else frame
         return train_sequences(table, frame, declared, sequences, data, reading, columns, model, training, output)
     check_no_sequences(sequences)
     from picirc.cli.fit import train_table  # torch is slow to import, so mistakes are reported before

@@ -162,8 +162,8 @@ def train_table(
         shutil.rmtree(output.out / _TRAINING, ignore_errors=True)
     density = found.summary["log_density"]
     named = {"training": density["train"], "held out": density["valid"]}
-    shown = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
-    print(f"mean log density: {shown} ({stopped}); saved {output.out}")
+    densities = ", ".join(f"{name} {value:.4f}" for name, value in named.items() if value is not None)
+    print(f"mean log density: {densities} ({stopped}); saved {output.out}")
     return EXIT_CODE if stopped == "interrupted" else _DONE
 
 

@@ -260,8 +260,9 @@ class StreamBatches:
         for number, chunk in enumerate(self._stream.chunks(group)):
             stop = start + chunk.num_rows
             if every == 1 or number % every == shard:
-                out = self._held[slice(*np.searchsorted(self._held, [start, stop]))] - start
-                rows = self._encode(chunk).astype(np.float32)
+                first, last = np.searchsorted(self._held, [start, stop])
+                out = (self._held[first:last] - start).astype(np.int64)
+                rows: Numbers = self._encode(chunk).astype(np.float32)
                 yield np.delete(rows, out, 0) if len(out) else rows
             start = stop
 
@@ -281,7 +282,8 @@ class _Reader:
         self._rows_of, self._groups, self._shard, self._every = rows_of, tuple(groups), shard, every
         self._pool = max(_FEWEST_POOLED, _POOLED_CELLS // columns)
         self._source = self._shuffled(seed)
-        self._ready, self._used = np.empty((0, columns), np.float32), 0
+        self._ready: Numbers = np.empty((0, columns), np.float32)
+        self._used = 0
 
     def take(self, rows: int) -> Numbers:
         """The next rows."""
