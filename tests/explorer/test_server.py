@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
+import types
 import urllib.error
 import urllib.request
 
@@ -167,6 +169,18 @@ def test_a_notebook_may_frame_the_page():
         explorer.stop()
 
 
+def test_in_a_notebook_it_is_shown_inline_and_nobody_waits(monkeypatch):
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setattr("webbrowser.open", lambda _: pytest.fail("a browser was opened"))
+    explorer = pc.explore(network())
+    try:
+        assert explorer._repr_html_().startswith(f'<iframe src="{explorer.url}"')
+        assert "frame-ancestors http://localhost:*" in fetch(explorer.url)[1]["content-security-policy"]
+    finally:
+        explorer.stop()
+
+
 def test_the_command_serves_a_saved_model_until_interrupted(mixed, tmp_path, capsys, monkeypatch):
     from picirc.cli import main
 
@@ -185,3 +199,24 @@ def test_the_command_serves_a_saved_model_until_interrupted(mixed, tmp_path, cap
     assert found["model"]["rows"] == 2
     assert "http://127.0.0.1:" in capsys.readouterr().out
     assert main(["explore", str(tmp_path / "nowhere"), "--no-browser"]) == 2
+
+
+def test_the_command_serves_a_model_of_sequences(weather, tmp_path, capsys, monkeypatch):
+    from picirc.cli import main
+
+    weather[0].save(tmp_path / "model")
+    (tmp_path / "rows.csv").write_text("place,day,degrees,sky\nnorth,2024-03-01,9.5,sun\nnorth,2024-03-02,,rain\n")
+    found = {}
+
+    def wait(self):
+        found["model"] = json.loads(fetch(f"{self.url}api/model")[2])
+        found["rows"] = json.loads(fetch(f"{self.url}api/series", {})[2])
+        self.stop()
+
+    monkeypatch.setattr("picirc.explorer.server.Explorer.wait", wait)
+    assert main(["explore", str(tmp_path / "model"), "--data", str(tmp_path / "rows.csv"), "--no-browser"]) == 0
+    assert found["model"]["kind"] == "sequence"
+    assert found["rows"]["values"]["degrees"] == [9.5, None]
+    assert found["rows"]["times"] == ["2024-03-01", "2024-03-02"]
+    assert main(["explore", str(tmp_path / "model"), "--no-browser"]) == 0
+    assert found["model"]["drawn"]
