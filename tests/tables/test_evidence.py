@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import mixed_tables
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 
 import picirc as pc
+from picirc.engine.evidence import Points
+from picirc.engine.regions import Region, Restricted
+from picirc.inputs.correlated import Block
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +166,21 @@ def test_mistakes_are_named(model, call, words):
 def test_impossible_evidence_is_refused(model):
     with pytest.raises(pc.ImpossibleEvidenceError):
         model.sample(1, given={"year": pc.between(1990, 1991)})
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_agreement_of_correlated_columns_is_their_probability_given_the_values(parts):
+    """With one matrix for all states, or several; by the joint density of values and ranges divided by the values'."""
+    source = torch.Generator().manual_seed(0)
+    raw = torch.randn(parts, 3, 5, generator=source, dtype=torch.float64)
+    spread = raw @ raw.mT
+    scale = spread.diagonal(dim1=1, dim2=2).rsqrt()
+    matrix = spread * scale.unsqueeze(1) * scale.unsqueeze(2)
+    params = torch.rand(3, 4, 2, generator=source, dtype=torch.float64) + 0.5
+    block = Block(pc.Gaussian(), params, matrix)
+    x = torch.tensor([[0.2, 1.0], [math.nan, math.nan], [math.nan, math.nan]], dtype=torch.float64)
+    columns, weights = torch.arange(3), torch.full((4,), 0.25, dtype=torch.float64)
+    for regions in ({1: Region(((0.0, 1.0),))}, {1: Region(((0.0, 1.0),)), 2: Region(((-math.inf, 0.7),))}):
+        known = Restricted(Points(x, x.isnan()), regions)
+        wanted = known.joint(block, columns) - block.log_prob(x)
+        torch.testing.assert_close(known.agreement(block, columns, weights), wanted, rtol=0, atol=1e-3)

@@ -135,11 +135,11 @@ class Restricted:
         """
         x = self.points.values[columns]
         bounds = {slot: region.intervals[0] for slot, region in self._own(columns)}
+        kept = (weights > _NEGLIGIBLE).nonzero().flatten()
         matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
+        own = matrices.repeat_interleave(len(weights) // len(matrices), 0)[kept]  # (kept, m, m)
         found = x.new_zeros(len(weights), x.shape[1])
-        for matrix, states in zip(matrices, torch.arange(len(weights)).chunk(len(matrices)), strict=True):
-            kept = states[weights[states] > _NEGLIGIBLE]
-            found[kept] = _rectangle(matrix, block.params[:, kept], x, bounds, _FEW_NODES)
+        found[kept] = _rectangles(own, block.params[:, kept], x, bounds, _FEW_NODES)
         return found
 
     def conditionals(self, block: Block, columns: Tensor) -> Tensor:
@@ -260,16 +260,42 @@ def _sequence(
     """
     slots = list(bounds)
     seen = [slot for slot in range(len(x)) if slot not in slots and not bool(x[slot, :1].isnan().any())]
-    cross = matrix[slots][:, seen]
-    gain = torch.linalg.solve(matrix[seen][:, seen], cross.T).T if seen else cross
-    factor = torch.linalg.cholesky(matrix[slots][:, slots] - gain @ cross.T)
+    gain, factor = _conditional(matrix, slots, seen)
     expected = gain @ ((x - mean) / std)[seen]  # (columns, n)
-    total = x.new_zeros(u.shape[1] if u.ndim == 3 else 1, x.shape[1])
+    return _walk(bounds, expected, factor, mean[slots], std[slots], u)
+
+
+def _conditional(matrix: Tensor, slots: list[int], seen: list[int]) -> tuple[Tensor, Tensor]:
+    """Weights of the scores seen, and the Cholesky factor of those of other columns given them: ``(..., m, m)``."""
+    cross = matrix[..., slots, :][..., seen]
+    gain = torch.linalg.solve(matrix[..., seen, :][..., seen], cross.mT).mT if seen else cross
+    return gain, torch.linalg.cholesky(matrix[..., slots, :][..., slots] - gain @ cross.mT)
+
+
+def _rectangles(
+    matrices: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], sizes: tuple[int, int]
+) -> Tensor:
+    """The same as ``_rectangle`` for states ``(states, m, m)`` with a matrix each."""
+    slots = list(bounds)
+    seen = [slot for slot in range(len(x)) if slot not in slots and not bool(x[slot, :1].isnan().any())]
+    gain, factor = _conditional(matrices, slots, seen)
+    mean, std = (p.unsqueeze(2) for p in params.unbind(-1))  # (m, states, 1)
+    expected = torch.einsum("krs,skb->rkb", gain, ((x.unsqueeze(1) - mean) / std)[seen])
+    nodes, weights = (part.to(x)[..., None, None] for part in _rule(len(bounds) - 1, sizes))
+    masses, _ = _walk(bounds, expected, factor.permute(1, 2, 0).unsqueeze(3), mean[slots], std[slots], nodes)
+    return (masses + weights.log()).logsumexp(0)
+
+
+def _walk(
+    bounds: Mapping[int, Piece], expected: Tensor, factor: Tensor, mean: Tensor, std: Tensor, u: Tensor
+) -> tuple[Tensor, dict[int, Tensor]]:
+    """``_sequence`` for columns with expected scores ``(columns, ...)`` and a factor ``(columns, columns, ...)``."""
+    total = expected.new_zeros(u.shape[1], *expected.shape[1:])
     shocks: list[Tensor] = []
     values = {}
-    for place, slot in enumerate(slots):
+    for place, (slot, ends) in enumerate(bounds.items()):
         centre = expected[place] + sum((factor[place, i] * shock for i, shock in enumerate(shocks)), start=total * 0)
-        low, high = (((end - mean[slot]) / std[slot] - centre) / factor[place, place] for end in bounds[slot])
+        low, high = (((end - mean[place]) / std[place] - centre) / factor[place, place] for end in ends)
         upper = low + high > 0  # mirrored, as the upper tail has no digits
         a, b = torch.where(upper, -high, low), torch.where(upper, -low, high)
         below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
@@ -277,9 +303,9 @@ def _sequence(
         total = total + mass
         if place < len(u):
             share = torch.logaddexp(below, mass + u[place].log())
-            shock = torch.special.ndtri(share.exp().clamp(min=torch.finfo(x.dtype).tiny)).clamp(min=a, max=b)
+            shock = torch.special.ndtri(share.exp().clamp(min=torch.finfo(total.dtype).tiny)).clamp(min=a, max=b)
             shocks.append(torch.where(upper, -shock, shock))
-            values[slot] = mean[slot] + std[slot] * (centre + factor[place, place] * shocks[-1])
+            values[slot] = mean[place] + std[place] * (centre + factor[place, place] * shocks[-1])
     return total, values
 
 
