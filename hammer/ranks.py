@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from count import Count
 
 import picirc as pc
+from count import Count
 
 ROWS, TRIES = 4000, 3
 

@@ -126,7 +126,7 @@ class _NetworkGaussian(ExactGaussian):
         self._nodes, self._order = dict(nodes), tuple(order)
 
     @cached_property
-    def mean(self) -> Tensor:  # type: ignore[override]
+    def mean(self) -> Tensor:
         """The means, from parents to children."""
         means: dict[str, float] = {}
         for name, node in self._nodes.items():
@@ -134,10 +134,10 @@ class _NetworkGaussian(ExactGaussian):
         return torch.tensor([means[name] for name in self.variables], dtype=torch.float64)
 
     @cached_property
-    def covariance(self) -> Tensor:  # type: ignore[override]
+    def covariance(self) -> Tensor:
         """The covariances, from how much of each latent's own noise is in each variable."""
         place = {name: i for i, name in enumerate(name for name in self._nodes if name not in set(self.variables))}
-        shares = {}
+        shares: dict[str, np.ndarray] = {}
         for name, node in self._nodes.items():
             own = np.zeros(len(place))
             for parent, a in node.weights.items():
