@@ -246,7 +246,7 @@ def pure(model: Path, path: Path) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="1e4,1e5,1e6,1e7", help="rows of the tables to learn from")
-    parser.add_argument("--map-rows", type=float, default=200_000, help="rows to score, impute and sample")
+    parser.add_argument("--map-rows", type=float, default=200_000, help="rows to score, impute and sample; 0 for none")
     parser.add_argument("--steps", type=int, default=None, help="steps of a training; by default those of fit_table")
     parser.add_argument(
         "--work", type=Path, default=Path("/tmp/picirc-scale"), help="a folder for tables; it is emptied"
@@ -266,7 +266,7 @@ def main() -> None:
         found["fits"].append(_fitted(size, arguments.work, options))
         record()
         plot(found["fits"], arguments.out.with_suffix(".svg"))
-        if "maps" not in found:
+        if "maps" not in found and arguments.map_rows:
             found["maps"] = _mapped(int(arguments.map_rows), arguments.work)
             found["steps_of_training"] = training_steps(4096, 10)
             print(found["steps_of_training"], flush=True)

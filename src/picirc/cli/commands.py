@@ -82,11 +82,10 @@ def fit(
     frame = read_training_table(table, reading, declared, columns.drop)
     if sequences.sequences:
         from picirc.cli.sequences import train_sequences
-        from picirc.data.frames import read_frame
-        from picirc.data.streams import Stream
+        from picirc.data.frames import Frame, read_frame
 
-        frame = read_frame(frame.read()) if isinstance(frame, Stream) else frame
-        return train_sequences(table, frame, declared, sequences, data, reading, columns, model, training, output)
+        rows = frame if isinstance(frame, Frame) else read_frame(frame.read())
+        return train_sequences(table, rows, declared, sequences, data, reading, columns, model, training, output)
     check_no_sequences(sequences)
     from picirc.cli.fit import train_table  # torch is slow to import, so mistakes are reported before
 

@@ -145,9 +145,9 @@ def train_table(
     checkpoints = _table_checkpoints(output, lasting=source.stream is not None or processes.count > 1)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
         with ExitStack() as stack:
-            shown = [stack.enter_context(Progress(chosen.planned))] if processes.first else []
+            bars = [stack.enter_context(Progress(chosen.planned))] if processes.first else []
             found = fit_table(
-                source, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=shown,
+                source, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=bars,
                 **size, **checkpoints,
             )  # fmt: skip
         if processes.count > 1:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.data.frames import Frame, read_frame
+from picirc.data.frames import Array, Frame, read_frame
 from picirc.data.streams import Group, Stream, open_stream
 from picirc.errors import ArgumentError
 from picirc.learning.processes import Processes
@@ -49,7 +49,7 @@ class TableData:
     frame: Frame
     rows: int
     stream: Stream | None = None
-    indices: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
+    indices: Array = field(default_factory=lambda: np.empty(0, np.int64))
     missing: Mapping[str, int] = field(default_factory=dict)
 
     def schema(self, columns: Declared | Mapping[Any, Declared] | None, unseen: str, floor: float) -> Schema:
@@ -60,7 +60,7 @@ class TableData:
         counted = tuple(replace(column, missing=self.missing[column.name]) for column in found.columns)
         return replace(found, columns=counted, rows=self.rows)
 
-    def training(self, schema: Schema, rows: Numbers, kept: Numbers, held: Numbers, size: int, seed: int) -> Any:
+    def training(self, schema: Schema, rows: Numbers, kept: Array, held: Array, size: int, seed: int) -> Any:
         """What to train on: the rows of the table that are kept, or batches of all but those held out.
 
         Args:
@@ -207,9 +207,9 @@ class StreamBatches:
     def __init__(
         self,
         stream: Stream,
-        encode: Callable[[Any], Numbers],
-        held: Numbers,
-        some: Numbers,
+        encode: Callable[[Any], Array],
+        held: Array,
+        some: Array,
         size: int,
         seed: int,
         shards: int | None = None,
@@ -254,7 +254,7 @@ class StreamBatches:
             self._readers[shard] = _Reader(self._rows_of, own, shard, every, self._seed, len(self._stream.names))
         return self._readers[shard]
 
-    def _rows_of(self, group: Group, shard: int, every: int) -> Iterator[Numbers]:
+    def _rows_of(self, group: Group, shard: int, every: int) -> Iterator[Array]:
         """The encoded rows of a group that are not held out."""
         start = group.start
         for number, chunk in enumerate(self._stream.chunks(group)):
@@ -272,7 +272,7 @@ class _Reader:
 
     def __init__(
         self,
-        rows_of: Callable[[Group, int, int], Iterator[Numbers]],
+        rows_of: Callable[[Group, int, int], Iterator[Array]],
         groups: Sequence[Group],
         shard: int,
         every: int,
@@ -285,7 +285,7 @@ class _Reader:
         self._ready: Numbers = np.empty((0, columns), np.float32)
         self._used = 0
 
-    def take(self, rows: int) -> Numbers:
+    def take(self, rows: int) -> Array:
         """The next rows."""
         parts = []
         while True:
@@ -297,7 +297,7 @@ class _Reader:
                 return np.concatenate(parts)
             self._ready, self._used = next(self._source), 0
 
-    def _shuffled(self, seed: int) -> Iterator[Numbers]:
+    def _shuffled(self, seed: int) -> Iterator[Array]:
         """Rows in random order: half of a full buffer at a time, and at the end of an epoch the rest."""
         for epoch in count():
             source, pool, filled, seen = np.random.default_rng([seed, self._shard, epoch, 3]), [], 0, 0
@@ -313,10 +313,10 @@ class _Reader:
                 raise ArgumentError("table", "rows to learn from for each process", "none", "use fewer processes")
             yield source.permutation(np.concatenate(pool))
 
-    def _interleaved(self, source: np.random.Generator) -> Iterator[Numbers]:
+    def _interleaved(self, source: np.random.Generator) -> Iterator[Array]:
         """Chunks of several row groups by turns, so that neighbours in a file are not neighbours in a batch."""
         waiting = [self._groups[place] for place in source.permutation(len(self._groups))][::-1]
-        opened: list[Iterator[Numbers]] = []
+        opened: list[Iterator[Array]] = []
         while waiting or opened:
             while waiting and len(opened) < _OPEN:
                 opened.append(self._rows_of(waiting.pop(), self._shard, self._every))
