@@ -192,5 +192,5 @@ def scored(name: str, train: Numbers, test: Numbers) -> Score | str:
             return METHODS[name](train, test)
         except ImportError as error:
             return f"not installed: {error}"
-        except (ArithmeticError, AttributeError, RuntimeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, IndexError, RuntimeError, ValueError) as error:
             return f"failed: {error}"

@@ -238,6 +238,30 @@ def bounded_input() -> pc.BayesNet:
     return network({"z1": LG(), "z2": LG({"z1": 0.7}, std=0.8)}, {"x1": angle, "x2": LG({"z2": 0.9}, std=0.8)})
 
 
+def hybrid() -> pc.BayesNet:
+    """A discrete latent above a continuous one, which is above another discrete one."""
+    means, stds = torch.tensor([-1.2, 0.3, 1.5], dtype=torch.float64), torch.tensor([0.7, 1.0, 0.8]).double()
+
+    def normal(k: Tensor) -> Tensor:
+        return torch.stack([means[k.long()], stds[k.long()]], -1).to(k.dtype)
+
+    def split(z: Tensor) -> Tensor:
+        return torch.stack([torch.sigmoid(z), torch.sigmoid(-z)], -1)
+
+    return network(
+        {
+            "k": pc.Discrete(3, [0.2, 0.3, 0.5]),
+            "z": pc.Conditional(pc.Gaussian(), normal, ["k"]),
+            "j": pc.Discrete(2, split, ["z"]),
+        },
+        {
+            "x1": LG({"z": 1.0, "k": 0.3}, std=0.8),
+            "x2": pc.Conditional(pc.Bernoulli(), lambda j, k: 1.5 * j - k, ["j", "k"]),
+            "x3": LG({"j": -1.1}, std=0.9),
+        },
+    )
+
+
 def sums() -> pc.Circuit:
     """Mixtures at the root, under an integral, and inside a product."""
     low, high = pc.Input("x1", LG({"z": 1.0}, std=0.9)), pc.Input("x1", LG({"z": -0.5}, 0.6, 0.8))
@@ -347,6 +371,7 @@ CASES: dict[str, Case] = {
     "input_without_latents": Case(input_without_latents, (REAL, REAL, 2)),
     "disconnected": Case(disconnected, (REAL,) * 3, gaussian=True),
     "bounded_input": Case(bounded_input, (ANGLE, REAL)),
+    "hybrid": Case(hybrid, (REAL, 2, REAL)),
     "sums": Case(sums, (REAL,) * 2),
     "shared_by_integrals": Case(shared_by_integrals, (REAL,) * 2, domain={"z": (-7.0, 7.0)}, nested=False),
     "shared_by_sums": Case(shared_by_sums, (REAL,) * 2),

@@ -150,8 +150,13 @@ def nested_log_prob(circuit: pc.Circuit, rules: Mapping[str, Rule], x: Array, si
             mean = function.bias + sum(a * float(p[0]) for a, p in zip(function.weights.values(), above, strict=True))
             std = function.std
         else:
+            if isinstance(function, pc.Conditional):
+                mean, std = (float(v) for v in function.moments(*map(torch.as_tensor, above)))
+                if function.values is not None:
+                    return Grid(np.arange(float(function.values)), np.ones(function.values))
+                return rules[z].on(mean - sigmas * std, mean + sigmas * std)
             assert isinstance(function, pc.Density)
-            if function.moments is None:
+            if not function.stated:
                 return rules[z].on(*function.domain)
             mean, std = (float(v) for v in function.moments(*map(torch.as_tensor, above)))
         if math.isinf(rules[z].domain[1]):

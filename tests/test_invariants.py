@@ -83,6 +83,8 @@ def renamed(function: object, names: dict[str, str]) -> object:
         case pc.LinearGaussian():
             weights = dict(zip(parents, function.weights.values(), strict=True))
             return pc.LinearGaussian(weights, function.bias, function.std)
+        case pc.Discrete():
+            return pc.Discrete(function.values, function.link, parents)
         case pc.Conditional():
             return pc.Conditional(function.family, function.link, parents)
         case pc.Density():

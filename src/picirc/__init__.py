@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from picirc.explorer import explore as explore
     from picirc.functions import Conditional as Conditional
     from picirc.functions import Density as Density
+    from picirc.functions import Discrete as Discrete
     from picirc.functions import LinearGaussian as LinearGaussian
+    from picirc.functions import MultivariateNormal as MultivariateNormal
     from picirc.hclt import HCLT as HCLT
     from picirc.inputs import Bernoulli as Bernoulli
     from picirc.inputs import Binomial as Binomial
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from picirc.quadrature import sobol as sobol
     from picirc.quadrature import tensor_grid as tensor_grid
     from picirc.quadrature import trapezoidal as trapezoidal
+    from picirc.quadrature import whole_line as whole_line
     from picirc.report import write_report as write_report
     from picirc.sequences import Forecast as Forecast
     from picirc.sequences import PICSequences as PICSequences
@@ -115,7 +118,7 @@ _HOMES = {
     "estimators": ("ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer"),
     "exact": ("ExactGaussian",),
     "explorer": ("Explorer", "explore"),
-    "functions": ("Conditional", "Density", "LinearGaussian"),
+    "functions": ("Conditional", "Density", "Discrete", "LinearGaussian", "MultivariateNormal"),
     "inputs": ("Bernoulli", "Binomial", "Categorical", "Family", "Gaussian", "Laplace", "Poisson", "StudentT"),
     "io": ("load", "save"),
     "learning": (
@@ -141,7 +144,7 @@ _HOMES = {
     "qpc.marginals": ("Marginals",),
     "quadrature": (
         *("Grid", "RandomRule", "Rule", "VectorRule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
-        *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal"),
+        *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal", "whole_line"),
     ),
     "report": ("write_report",),
     "sequences": (

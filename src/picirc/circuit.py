@@ -4,14 +4,23 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from picirc.compile.adaptive import Adaptive, adaptive_log_prob
-from picirc.compile.integrate import LARGEST, Domain, integrate_nested, integrate_static
+from picirc.compile.integrate import (
+    LARGEST,
+    edge_mass,
+    integrate_nested,
+    integrate_static,
+    locate_posterior,
+    reach_of,
+)
+from picirc.compile.place import AnyRule, Domain, place, rules_of, stated_domain
 from picirc.errors import ArgumentError
 from picirc.exact import ExactGaussian, integrate_exactly
 from picirc.functions.density import modules_of
@@ -23,7 +32,7 @@ from picirc.symbolic import build
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
-_FIRST_POINTS, _MOST_POINTS = 8, 4096
+_FIRST_POINTS, _MOST_POINTS, _MOST_SIGMAS = 8, 2048, 500.0
 
 
 class Circuit(SymbolicCircuit):
@@ -50,7 +59,7 @@ class Circuit(SymbolicCircuit):
 
     def integrate(
         self,
-        rule: Rule | Mapping[str, Rule] | None = None,
+        rule: AnyRule | Mapping[str, AnyRule] | None = None,
         *,
         nested: bool = False,
         domain: Domain = "marginal",
@@ -67,32 +76,29 @@ class Circuit(SymbolicCircuit):
             rule: A rule for all latents, or one for each; with ``tol``, where the search starts.
             nested: Points that follow each conditional (Algorithm A.2) instead of fixed ones (Algorithm 1).
             domain: Where static rules are placed: ``"marginal"`` (each latent's own marginal), ``"worst"`` (the paper's
-                Appendix C.2), or intervals for some latents.
-            sigmas: How many standard deviations a derived interval reaches.
-            tol: Choose the number of points so that the estimated error of the log-likelihood of ``on`` is below this.
-            on: The data for ``tol``.
+                Appendix C.2), ``"posterior"`` (each latent's posterior given the data ``on``), or intervals for some
+                latents. Points at the posterior are for sharp likelihoods: they are few, and useless far from ``on``.
+            sigmas: How many standard deviations a derived interval reaches; with ``tol``, at first.
+            tol: Choose the number of points, and the reach of derived intervals, so that the estimated error of the
+                log-likelihood of ``on`` is below this.
+            on: The data for ``tol`` or ``domain="posterior"``.
             dtype: The floating-point type of the result.
             device: Where the result lives.
             limit: The largest number of elements that one tensor may have; a larger circuit is refused.
         """
-        if (tol is None) != (on is None):
+        posterior = domain == "posterior"
+        if (tol is None) != (on is None) and not (posterior and on is not None):
             raise ArgumentError("tol, on", "both or neither", "one of them", "integrate(tol=1e-4, on=x)")
+        if posterior and on is None:
+            raise ArgumentError("on", 'the data for domain="posterior"', on)
         if not dtype.is_floating_point:
             raise ArgumentError("dtype", "a floating-point type such as torch.float64", dtype)
         like = torch.zeros((), dtype=dtype, device=device)
-        if nested and domain != "marginal":
-            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
-
-        def integrate(rule: Rule | Mapping[str, Rule]) -> QPC:
-            if nested:
-                return integrate_nested(self, rule, 6.0 if sigmas is None else sigmas, like, limit)
-            return integrate_static(self, rule, domain, sigmas, like, limit)
-
         if tol is not None and on is not None:
-            return _refine(rule or gauss_legendre(_FIRST_POINTS), tol, on, integrate)
+            return self._integrate_to(tol, on, rule, nested, domain, sigmas, like, limit)
         if rule is None:
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule, "or give tol and on")
-        return integrate(rule)
+        return self._integrate(rule, nested, domain, sigmas, like, limit, on)
 
     def log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Tensor:
         """``log p(x)`` of every row by adaptive quadrature: the values of ``adaptive_log_prob``."""
@@ -146,6 +152,90 @@ class Circuit(SymbolicCircuit):
         found: Circuit = make(*copy.deepcopy(parts, memo))
         return found
 
+    def _integrate(
+        self,
+        rule: AnyRule | Mapping[str, AnyRule],
+        nested: bool,
+        domain: Domain,
+        sigmas: float | None,
+        like: Tensor,
+        limit: int,
+        on: Tensor | None,
+    ) -> QPC:
+        if not nested:
+            return integrate_static(self, rule, domain, sigmas, like, limit, on)
+        if domain != "marginal":
+            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
+        return integrate_nested(self, rule, 6.0 if sigmas is None else sigmas, like, limit)
+
+    def _integrate_to(
+        self,
+        tol: float,
+        on: Tensor,
+        rule: AnyRule | Mapping[str, AnyRule] | None,
+        nested: bool,
+        domain: Domain,
+        sigmas: float | None,
+        like: Tensor,
+        limit: int,
+    ) -> QPC:
+        """Widen intervals whose ends carry mass, take the points that the posterior needs, and refine."""
+        if not tol > 0:
+            raise ArgumentError("tol", "a positive number", tol)
+        rules = rules_of(self, gauss_legendre(_FIRST_POINTS) if rule is None else rule)
+        reach, resolved = sigmas or reach_of(domain), nested or domain == "posterior" or bool(self.dims)
+        while True:
+            qpc = self._integrate(rules, nested, domain, reach, like, limit, on)
+            errors = qpc.error(on)
+            error = float(errors.max())
+            if error <= tol:
+                return qpc
+            worst = on.reshape(-1, on.shape[-1])[errors.argmax()].unsqueeze(0)
+            if reach < _MOST_SIGMAS and self._cut_off(qpc, rules, domain, worst, tol):
+                reach, counts = 1.5 * reach, {z: int(1.5 * len(rule)) + 1 for z, rule in rules.items()}
+            else:
+                counts = {z: int((1.5 if resolved else 2) * len(rule)) + 1 for z, rule in rules.items()}
+                if not resolved:
+                    counts, resolved = self._resolved(rules, counts, domain, reach, worst), True
+            self._check_affordable(counts, tol, error, nested, limit)
+            rules = {z: rule.resize(counts[z]) for z, rule in rules.items()}
+
+    def _cut_off(self, qpc: QPC, rules: Mapping[str, AnyRule], domain: Domain, x: Tensor, tol: float) -> bool:
+        """Whether the posterior of a data point reaches the end of an interval that was derived."""
+        given = domain if isinstance(domain, Mapping) else {}
+        posteriors = qpc.latents(x)
+        return any(
+            max(edge_mass(posteriors[z])) > max(tol, 1e-9)
+            for z, rule in rules.items()
+            if z not in given and isinstance(rule, Rule) and math.isfinite(rule.domain[1])
+            if z not in self.discrete and stated_domain(self, z) is None
+        )
+
+    def _resolved(
+        self, rules: Mapping[str, AnyRule], counts: Mapping[str, int], domain: Domain, reach: float, x: Tensor
+    ) -> dict[str, int]:
+        """The numbers of points, or as many as the posterior of a data point needs: about one for each deviation."""
+        grids, found = place(self, rules, domain, reach), dict(counts)
+        for z, located in locate_posterior(self, x, domain).items():
+            rule = rules[z]
+            if isinstance(rule, Rule) and math.isfinite(rule.domain[1]):
+                cells = float(grids[z].weights.sum()) / float(located.std.min())
+                found[z] = max(counts[z], int(0.8 * cells) + 1)
+        return found
+
+    def _check_affordable(self, counts: Mapping[str, int], tol: float, error: float, nested: bool, limit: int) -> None:
+        """Refuse to go on with grids whose refinement, which estimates the error, would be too large."""
+        most = max(counts.values(), default=0)
+        refined = {z: range(int(2.5 * n) + 1) for z, n in counts.items()}
+        if most > _MOST_POINTS or self.cost(refined, nested).largest > limit:
+            sharp = max(counts, key=lambda z: counts[z])
+            raise ArgumentError(
+                "tol",
+                f"a tolerance that {_MOST_POINTS:,} points a latent and tables of {limit:,} numbers can reach",
+                f"{tol:g}, for which {sharp!r} needs at least {most:,} points; the error is {error:.2g} so far",
+                'place points at the posterior with domain="posterior", use circuit.log_prob(x), or take a larger tol',
+            )
+
 
 def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> Circuit:
     """The circuit that eliminates the latents of ``net`` one after the other (Algorithm A.1).
@@ -171,21 +261,3 @@ def from_tree(tree: LatentTree, latent: build.FunctionOf, observed: build.Functi
     """
     circuit = build.from_tree(tree, latent, observed)
     return Circuit(circuit.root, circuit.variables)
-
-
-def _refine(rule: Rule | Mapping[str, Rule], tol: float, on: Tensor, integrate: Callable[[Any], QPC]) -> QPC:
-    """The quadrature with the fewest points that reaches a tolerance, from those of ``rule`` on."""
-    if not tol > 0:
-        raise ArgumentError("tol", "a positive number", tol)
-    while True:
-        qpc = integrate(rule)
-        error = float(qpc.error(on).max())
-        if error <= tol:
-            return qpc
-        rule = {z: r.refine() for z, r in rule.items()} if isinstance(rule, Mapping) else rule.refine()
-        points = max(map(len, rule.values())) if isinstance(rule, Mapping) else len(rule)
-        if points > _MOST_POINTS:
-            raise ArgumentError(
-                "tol", f"a tolerance that {_MOST_POINTS} points can reach", f"{tol:g} with an error of {error:.2g}",
-                "allow a larger tolerance, or choose the domain",
-            )  # fmt: skip

@@ -135,8 +135,9 @@ class _NetworkGaussian(ExactGaussian):
 
     @cached_property
     def covariance(self) -> Tensor:
-        """The covariances, from how much of each latent's own noise is in each variable."""
-        place = {name: i for i, name in enumerate(name for name in self._nodes if name not in set(self.variables))}
+        """The covariances, from how much of each parent's own noise is in each variable."""
+        above = {parent for node in self._nodes.values() for parent in node.weights}
+        place = {name: i for i, name in enumerate(name for name in self._nodes if name in above)}
         shares: dict[str, np.ndarray] = {}
         for name, node in self._nodes.items():
             own = np.zeros(len(place))
@@ -146,7 +147,8 @@ class _NetworkGaussian(ExactGaussian):
                 own[place[name]] = node.std
             shares[name] = own
         found = torch.from_numpy(np.array([shares[name] for name in self.variables]))
-        noise = torch.tensor([self._nodes[name].std for name in self.variables], dtype=torch.float64)
+        own_noise = [0.0 if name in place else self._nodes[name].std for name in self.variables]
+        noise = torch.tensor(own_noise, dtype=torch.float64)
         return found @ found.T + noise.square().diag()
 
     def _log_prob_of(self, x: Tensor, seen: Tensor) -> Tensor:
@@ -154,7 +156,8 @@ class _NetworkGaussian(ExactGaussian):
         values = dict(zip(names, x.T, strict=True))
         nodes = self._above(names)
         rows = _Rows([node.row(values, len(x)) for node in nodes.values()])
-        for name in self._order:
+        hidden = [name for name in self.variables if name in nodes and name not in values]  # parents of others
+        for name in (*self._order, *hidden):
             if name in nodes:
                 rows.integrate(name)
         return rows.log_value - _log_norm(nodes.values())
@@ -292,7 +295,8 @@ class _Rows:
 
 def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
     """The closed form of a linear-Gaussian circuit."""
-    circuit.properties.require("smooth", "decomposable", purpose="exact integration")
+    circuit.properties.require("smooth", purpose="exact integration")
+    circuit.check_products("exact integration")
     _check_functions(circuit)
     conditionals, latents = _conditionals(circuit)
     nodes = {node.name: node for node in conditionals}
@@ -370,7 +374,7 @@ def _fresh(name: str, used: set[str]) -> str:
 
 def _conditional(variable: str, function: object, names: Mapping[str, str]) -> Conditional:
     assert isinstance(function, LinearGaussian)
-    weights = {names[z]: a for z, a in function.weights.items()}
+    weights = {names.get(z, z): a for z, a in function.weights.items()}
     return Conditional(names.get(variable, variable), weights, function.bias, function.std)
 
 

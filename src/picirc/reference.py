@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from picirc.functions import Conditional
+from picirc.functions import MultivariateNormal
 from picirc.quadrature import Grid
 from picirc.structure.bayesnet import Function
 from picirc.symbolic.circuit import SymbolicCircuit
@@ -81,21 +81,31 @@ class _Quadrature:
         return np.asarray(logsumexp(total, axis=over, keepdims=True))
 
     def _input(self, unit: Input) -> Array:
-        """``p(x | Z)`` of one variable; a missing value is integrated out, which leaves one."""
-        x, parents = self._column[unit.variable], self._points(unit.function.parents)
-        seen = ~np.isnan(x)
-        shape = np.broadcast_shapes(x.shape, *(z.shape for z in parents), (1,) * (len(self._axis) + 1))
-        found = np.zeros(shape)
-        if seen.any():
-            found[..., seen] = _log_input(unit.function, x[seen], *parents)
+        """``p(x | Z)`` of one variable, or of several; a missing value is integrated out, which leaves one."""
+        x = np.stack([self._column[name] for name in unit.variables])  # (variables, batch)
+        latents = [z for z in unit.function.parents if z in self._axis]
+        shape = np.broadcast_shapes(*(self._along(z, self._grids[z].weights).shape for z in latents))
+        found = np.zeros((*(shape or (1,) * (len(self._axis) + 1))[:-1], x.shape[1]))
+        for row in range(x.shape[1]):
+            seen = ~np.isnan(x[:, row])
+            if seen.any():
+                parents = [self._parent(name, row) for name in unit.function.parents]
+                found[..., row] = np.atleast_1d(_log_input(unit.function, x[:, row], seen, parents))[..., 0]
         return found
+
+    def _parent(self, name: str, row: int) -> Array:
+        """The points of a latent, or the value of an observed variable in one row of the data."""
+        if name in self._axis:
+            return self._along(name, self._grids[name].points)
+        return np.full((1,) * (len(self._axis) + 1), self._column[name][row])
 
     def _points(self, latents: Sequence[str]) -> list[Array]:
         return [self._along(z, self._grids[z].points) for z in latents]
 
     def _along(self, z: str, values: Array) -> Array:
-        """Numbers for the points of a latent, along its axis."""
-        return values.reshape([-1 if axis == self._axis[z] else 1 for axis in range(len(self._axis) + 1)])
+        """Numbers for the points of a latent along its axis, the components of a vector last."""
+        shape = [len(values) if axis == self._axis[z] else 1 for axis in range(len(self._axis) + 1)]
+        return values.reshape([*shape, *values.shape[1:]])
 
 
 def _log_density(function: Function, *points: Array) -> Array:
@@ -105,12 +115,12 @@ def _log_density(function: Function, *points: Array) -> Array:
     return found.detach().numpy()
 
 
-def _log_input(function: Function, x: Array, *parents: Array) -> Array:
-    """``log p(x | parents)`` of an observed variable, with the batch along the last axis."""
-    if not isinstance(function, Conditional):
-        return _log_density(function, x, *parents)
-    shape = np.broadcast_shapes(*(z.shape for z in parents))  # (…, 1): the parameters are the same for the batch
-    params = function.parameters(*(torch.as_tensor(np.broadcast_to(z, shape).copy()) for z in parents)).detach()
-    states, values = params.reshape(1, -1, params.shape[-1]), torch.as_tensor(x).unsqueeze(0)
-    found: Array = function.family.log_prob(states, values).numpy()  # type: ignore[attr-defined]
-    return found.reshape(*shape[:-1], len(x))
+def _log_input(function: Function, x: Array, seen: Array, parents: Sequence[Array]) -> Array:
+    """``log p(x | parents)`` of one data point: of the variables that are observed."""
+    if not isinstance(function, MultivariateNormal):
+        return _log_density(function, x.reshape(()), *parents)
+    mean, covariance = (moment.numpy() for moment in function.moments(*map(torch.as_tensor, parents)))
+    mean, covariance = mean[..., seen], covariance[..., seen, :][..., :, seen]
+    difference = (x[seen] - mean)[..., None]
+    distance = (difference.swapaxes(-1, -2) @ np.linalg.inv(covariance) @ difference)[..., 0, 0]
+    return np.asarray(-0.5 * (distance + np.linalg.slogdet(2 * np.pi * covariance)[1]))

@@ -131,8 +131,7 @@ def test_a_tolerance_starts_from_the_rule_given():
     rules = {"z1": pc.trapezoidal(9), "z2": pc.trapezoidal(5), "z3": pc.trapezoidal(5)}
     qpc = case.circuit.integrate(rules, tol=1e-5, on=x)
     sizes = {grid.name: qpc.latents(x)[grid.name].probabilities.shape[1] for grid in qpc.grids}
-    factor = (sizes["z1"] - 1) // 8
-    assert sizes == {"z1": 8 * factor + 1, "z2": 4 * factor + 1, "z3": 4 * factor + 1}
+    assert all(sizes[z] > len(rule) for z, rule in rules.items())
     assert np.abs(qpc.log_prob(x).numpy() - case.truth(x)).max() <= 2e-5
 
 
@@ -143,14 +142,11 @@ def test_a_tolerance_for_nested_quadrature():
     assert np.abs(qpc.log_prob(x).numpy() - case.truth(x)).max() <= 2e-4
 
 
-def test_a_tolerance_beyond_reach_is_refused():
-    """The interval itself cuts off more than the tolerance."""
+def test_an_interval_that_cuts_off_more_than_the_tolerance_is_widened():
     circuit = pc.from_bayesnet(network({"z": LG()}, {"x": LG({"z": 1.0}, std=0.5)}))
-    x = torch.tensor([[3.0]])
-    with pytest.raises(
-        ArgumentError, match=r"tol: expected a tolerance that 4096 points can reach, got 1e-08 with an error"
-    ):
-        circuit.integrate(pc.trapezoidal(9), tol=1e-8, on=x, sigmas=3.0)
+    x = torch.tensor([[3.0]], dtype=torch.float64)
+    qpc = circuit.integrate(pc.trapezoidal(9), tol=1e-8, on=x, sigmas=3.0)
+    assert float(qpc.log_prob(x)) == pytest.approx(float(circuit.exact().log_prob(x)), abs=2e-8)
 
 
 @pytest.mark.parametrize("options", [{"tol": 1e-3}, {"on": torch.zeros(1, 3)}])

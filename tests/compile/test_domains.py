@@ -12,8 +12,9 @@ from scipy.stats import norm
 import picirc as pc
 from cases import CASES, LG, LINEAR_GAUSSIAN_NETS, lg_dag, network, two_bumps
 from oracles import joint_normal
-from picirc.compile.integrate import place, rules_of, spreads
+from picirc.compile.place import place, rules_of, spreads
 from picirc.errors import ArgumentError
+from picirc.symbolic.build import Open
 
 
 def ends(circuit: pc.Circuit, domain: object, sigmas: float | None = None) -> dict[str, tuple[float, float]]:
@@ -162,8 +163,7 @@ def test_what_cannot_be_derived_is_asked_for(name, message, domain):
 
 
 def test_a_latent_has_a_density():
-    """A family of input distributions says neither where a latent lives nor what its density is."""
-    prior = pc.Conditional(pc.Gaussian(), lambda: torch.zeros(2), [])
+    prior = Open(())
     circuit = pc.from_bayesnet(network({"z": prior}, {"x": LG({"z": 1.0})}))
     with pytest.raises(ArgumentError, match="the latent 'z', which has a density without a domain"):
         circuit.integrate(pc.midpoint(4))
@@ -171,14 +171,29 @@ def test_a_latent_has_a_density():
         circuit.integrate(pc.midpoint(4), domain={"z": (-1.0, 1.0)})
 
 
-def test_an_infinite_domain_has_to_be_cut():
-    wide = pc.Density(lambda z: -0.5 * z**2 - 0.5 * math.log(2 * math.pi), domain=(-math.inf, math.inf))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rule": pc.gauss_legendre(90), "domain": {"z": (-8.0, 8.0)}},
+        {"rule": pc.gauss_legendre(90), "sigmas": 8.0},
+        {"rule": pc.gauss_hermite(40)},
+        {"rule": pc.whole_line(64)},
+    ],
+    ids=["given", "derived", "gauss_hermite", "whole_line"],
+)
+def test_a_density_on_the_whole_line(options):
+    wide = pc.Density(lambda z: -0.5 * z**2 - 0.5 * math.log(2 * math.pi))
     circuit = pc.from_bayesnet(network({"z": wide}, {"x": LG({"z": 1.0})}))
-    with pytest.raises(ArgumentError, match="a finite interval for the latent 'z'"):
-        circuit.integrate(pc.gauss_legendre(20))
     x = torch.tensor([[0.7]], dtype=torch.float64)
-    result = circuit.integrate(pc.gauss_legendre(90), domain={"z": (-8.0, 8.0)}).log_prob(x)
-    assert float(result) == pytest.approx(-0.5 * 0.49 / 2 - 0.5 * math.log(4 * math.pi), abs=1e-10)
+    result = circuit.integrate(**options).log_prob(x)
+    assert float(result) == pytest.approx(-0.5 * 0.49 / 2 - 0.5 * math.log(4 * math.pi), abs=1e-6)
+
+
+def test_a_density_whose_mass_is_not_found_says_so():
+    far = pc.Density(lambda z: -0.5 * ((z - 900) / 0.01) ** 2 - math.log(0.01) - 0.5 * math.log(2 * math.pi))
+    circuit = pc.from_bayesnet(network({"z": far}, {"x": LG({"z": 1.0})}))
+    with pytest.raises(ArgumentError, match=r"log_density: expected a density with the mass 1.*moments="):
+        circuit.integrate(pc.whole_line(32))
 
 
 def test_gauss_hermite_needs_a_gaussian_marginal():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -29,8 +30,8 @@ def test_the_cost_is_that_of_the_tensors_built(case: Case):
     cost, qpc = case.circuit.cost(rules), case.integrate(rules)
     assert cost.weights == sum(t.numel() for t in qpc.parameters.weights)
     assert cost.largest == largest_tensor(qpc)
-    sizes = {z: len(rule) for z, rule in rules.items()}
     circuit = case.circuit
+    sizes = {z: len(rule) for z, rule in rules.items()} | dict(circuit.discrete)
     assert cost.values == sum(math.prod(sizes[z] for z in circuit.free(unit)) for unit in circuit.units)
     assert cost.widest in circuit.names.values()
 
@@ -55,7 +56,9 @@ def test_the_cost_of_a_tree_is_quadratic():
 def test_a_plan_knows_nothing_of_the_rule(case: Case):
     """Latents of one kind fold; which kinds there are does not change with the number of points."""
     circuit = case.circuit
-    one, other = (make_plan(circuit, dict.fromkeys(circuit.latents, kind), family_of) for kind in ("N", 17))
+    one, other = (
+        make_plan(circuit, dict.fromkeys(circuit.latents, kind), partial(family_of, circuit)) for kind in ("N", 17)
+    )
     assert len(one.schedule.steps) == len(other.schedule.steps)
     assert [pool.rows for pool in one.schedule.pools] == [pool.rows for pool in other.schedule.pools]
 
@@ -63,14 +66,15 @@ def test_a_plan_knows_nothing_of_the_rule(case: Case):
 def test_the_latents_of_one_height_are_one_step():
     tree = pc.LatentTree((-1, *[0] * 20), ((), *((i,) for i in range(20))))
     circuit = pc.from_tree(tree, lambda i, p: LG({p: 0.5} if p else None), lambda j, p: LG({p: 1.0}))
-    plan = make_plan(circuit, dict.fromkeys(circuit.latents, "N"), family_of)
+    plan = make_plan(circuit, dict.fromkeys(circuit.latents, "N"), partial(family_of, circuit))
     sums = [step for step in plan.schedule.steps if isinstance(step, SumStep)]
     assert [step.stop - step.start for step in sums] == [20, 1]
 
 
 def test_integrals_over_one_unit_are_one_product():
     """Three integrals of the same function: one row, three edges."""
-    plan = make_plan(CASES["shared_by_integrals"].circuit, {"z": "N"}, family_of)
+    circuit = CASES["shared_by_integrals"].circuit
+    plan = make_plan(circuit, {"z": "N"}, partial(family_of, circuit))
     (step,) = [step for step in plan.schedule.steps if isinstance(step, SumStep)]
     assert (step.stop - step.start, step.edges) == (1, 3)
 
@@ -89,4 +93,4 @@ def test_shared_sums_do_not_multiply():
 def test_a_plan_needs_a_smooth_and_decomposable_circuit():
     twice = pc.Circuit(pc.Product(pc.Input("x", LG()), pc.Input("x", LG())))
     with pytest.raises(StructureError, match="quadrature needs a decomposable circuit"):
-        make_plan(twice, {}, family_of)
+        make_plan(twice, {}, partial(family_of, twice))

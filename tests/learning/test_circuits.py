@@ -11,14 +11,14 @@ import picirc as pc
 
 
 class Loading(nn.Module):
-    """Mean ``a z`` and a fixed deviation, as unconstrained numbers."""
+    """Mean ``a z`` and the standard deviation 1."""
 
     def __init__(self, loading: float) -> None:
         super().__init__()
         self.loading = nn.Parameter(torch.tensor(loading, dtype=torch.float64))
 
     def forward(self, z: Tensor) -> Tensor:
-        return torch.stack([self.loading * z, torch.full_like(z, 0.5413)], -1)  # softplus(0.5413) = 1
+        return torch.stack([self.loading * z, torch.ones_like(z)], -1)
 
 
 def factor_model(loading: float) -> pc.Circuit:

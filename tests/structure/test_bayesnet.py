@@ -76,13 +76,18 @@ def test_an_unknown_parent_is_named(net):
         net.check()
 
 
-@pytest.mark.parametrize("who", ["latent", "observed"])
-def test_an_observed_parent_is_named(who):
+def test_the_observed_parent_of_a_latent_is_refused():
     net = network({"z": LG()}, {"x": LG({"z": 1.0})})
-    getattr(net, who)("w", LG({"x": 1.0}))
+    net.latent("w", LG({"x": 1.0}))
     with pytest.raises(
-        ArgumentError, match=r"'w' to have latent parents only, got the observed parent 'x'.*latent between"
+        ArgumentError, match=r"'w' to have latent parents only, got the observed parent 'x'.*weights of a circuit"
     ):
+        net.check()
+
+
+def test_a_cycle_of_observed_variables_is_named():
+    net = network({}, {"x": LG({"y": 1.0}), "y": LG({"x": 1.0})})
+    with pytest.raises(ArgumentError, match="the cycle x → y → x"):
         net.check()
 
 

@@ -91,7 +91,7 @@ def test_wrong_weights(weights, message):
         (lambda: pc.Integral("z", x(), "normal"), "functions: expected one density, or a sequence of pc.Factor"),
         (lambda: pc.Integral("z", x(), [LG()]), "functions: expected one density, or a sequence of pc.Factor"),
         (lambda: pc.Input("x", 3.0), "function: expected a conditional density"),
-        (lambda: pc.Input("", LG()), "variable: expected a non-empty string"),
+        (lambda: pc.Input("", LG()), "variables: expected different non-empty strings"),
     ],
 )
 def test_wrong_parts(make, message):

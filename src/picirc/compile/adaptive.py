@@ -20,9 +20,9 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picirc.compile.integrate import Domain, assemble, make_axes, place, rules_of
+from picirc.compile.integrate import assemble, make_axes
+from picirc.compile.place import Domain, counting_grids, place, rules_of, stated_domain
 from picirc.errors import ArgumentError
-from picirc.functions import LinearGaussian
 from picirc.qpc.distribution import QPC
 from picirc.qpc.validation import as_batch
 from picirc.quadrature import Grid, gauss_legendre
@@ -90,11 +90,8 @@ def _distance(a: float, b: float) -> float:
 def _endless(circuit: SymbolicCircuit, domain: Domain) -> set[str]:
     """The latents whose interval was derived, so that it may turn out too narrow for an unusual data point."""
     given = domain if isinstance(domain, Mapping) else {}
-    return {
-        z
-        for z, functions in circuit.densities.items()
-        if z not in given and all(isinstance(function, LinearGaussian) for function in functions)
-    }
+    free = [z for z in circuit.latents if z not in given and z not in circuit.discrete]
+    return {z for z in free if stated_domain(circuit, z) is None}
 
 
 def _widened(edges: NDArray[np.float64], mass: NDArray[np.float64] | None, tol: float) -> NDArray[np.float64]:
@@ -109,10 +106,15 @@ def _widened(edges: NDArray[np.float64], mass: NDArray[np.float64] | None, tol: 
 
 def _first_panels(circuit: SymbolicCircuit, domain: Domain) -> Edges:
     """Wide intervals, cut into four."""
+    if circuit.dims:
+        got = f"the vector {next(iter(circuit.dims))!r}"
+        raise ArgumentError("circuit", "latents that are numbers, for panels", got, "use integrate(rule)")
     rules = rules_of(circuit, gauss_legendre(2))
     grids = place(circuit, rules, domain, 9.0)
     edges = {}
     for z, grid in grids.items():
+        if z in circuit.discrete:
+            continue
         middle, half = grid.points.mean(), grid.weights.sum() / 2
         edges[z] = middle + half * np.linspace(-1, 1, 5)
     return edges
@@ -122,6 +124,7 @@ def _quadrature(circuit: SymbolicCircuit, edges: Edges) -> QPC:
     rule = gauss_legendre(_POINTS)
     panels = {z: rule.on(e[:-1], e[1:]) for z, e in edges.items()}
     grids = {z: Grid(panel.points.ravel(), panel.weights.ravel()) for z, panel in panels.items()}
+    grids |= counting_grids(circuit)
     like = torch.zeros((), dtype=torch.float64)
     return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
 

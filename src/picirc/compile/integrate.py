@@ -13,25 +13,34 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, singledispatch
-from numbers import Real
-from typing import Any
+from functools import partial
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.compile.plan import STATES, Latent, Plan, WeightBlock, make_plan
+from picirc.compile.place import (
+    SIGMAS,
+    AnyRule,
+    Domain,
+    Interval,
+    counting_grids,
+    lineage,
+    place,
+    place_nested,
+    rules_of,
+    stated_domain,
+)
+from picirc.compile.plan import STATES, Latent, Plan, Slot, WeightBlock, make_plan
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.contraction import flushed
 from picirc.errors import ArgumentError, SizeError, StructureError
-from picirc.functions import Conditional, Density, LinearGaussian
+from picirc.functions import Density, FunctionFamily, MultivariateNormal, Parametric
 from picirc.functions.density import modules_of
-from picirc.inputs import Family, FunctionFamily, Gaussian
+from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
-from picirc.qpc.latents import LatentGrid
-from picirc.quadrature import Grid, Rule
+from picirc.qpc.latents import LatentGrid, LatentPosterior
+from picirc.quadrature import Grid, Rule, gauss_legendre
 from picirc.symbolic.build import SHARED
 from picirc.symbolic.circuit import Cost, SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
@@ -40,100 +49,165 @@ from picirc.symbolic.units import Input, Integral
 LARGEST = 2**27
 
 
-Interval = tuple[float, float]
-Domain = str | Mapping[str, Interval]
-
-# The paper covers ±3σ of every conditional; the marginal's interval can afford to lose less.
-_SIGMAS = {"worst": 3.0, "marginal": 6.0}
-
-
 def integrate_static(
     circuit: SymbolicCircuit,
-    rule: Rule | Mapping[str, Rule],
+    rule: AnyRule | Mapping[str, AnyRule],
     domain: Domain = "marginal",
     sigmas: float | None = None,
     like: Tensor | None = None,
     limit: int = LARGEST,
+    on: Tensor | None = None,
 ) -> QPC:
     """Static quadrature of a circuit.
 
     Args:
         circuit: The circuit.
         rule: A rule for all latents, or one for each.
-        domain: ``"marginal"``, ``"worst"`` (the paper's), or intervals for some latents (the others: marginal).
-        sigmas: How many standard deviations derived intervals reach; by default 6 (marginal) and 3 (worst).
+        domain: ``"marginal"``, ``"worst"`` (the paper's), ``"posterior"`` (given the data ``on``), or intervals for
+            some latents (the others: marginal).
+        sigmas: How many standard deviations derived intervals reach; by default 6, and 3 for ``"worst"``.
         like: A tensor of the wanted dtype and device; float64 on the CPU by default.
         limit: The largest number of elements that a tensor may have.
+        on: The data of ``domain="posterior"``.
     """
     rules = rules_of(circuit, rule)
     check_size(circuit.cost(rules), limit, "use fewer points, or another elimination order or network of lower width")
-    grids = place(circuit, rules, domain, sigmas)
+    if domain == "posterior":
+        assert on is not None, "checked before"
+        grids = place_at_posterior(circuit, rules, on, SIGMAS["marginal"] if sigmas is None else sigmas)
+    else:
+        grids = place(circuit, rules, domain, sigmas)
     like = torch.zeros((), dtype=torch.float64) if like is None else like
     axes = make_axes(grids, lambda z: (z,), like.dtype, like.device)
-
-    return assemble(circuit, axes, like, partial(_refine_static, circuit, rules, domain, sigmas, like, limit))
+    return assemble(circuit, axes, like, partial(_refine_static, circuit, rules, domain, sigmas, like, limit, on))
 
 
 def _refine_static(
     circuit: SymbolicCircuit,
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, AnyRule],
     domain: Domain,
     sigmas: float | None,
     like: Tensor,
     limit: int,
+    on: Tensor | None,
 ) -> QPC:
     """More than twice the points on intervals a quarter wider, so that what the ends cut off is seen too."""
-    choice = domain if isinstance(domain, str) else "marginal"
-    reach = 1.25 * (_SIGMAS[choice] if sigmas is None else sigmas)
-    return integrate_static(circuit, _finer(rules), domain, reach, like, limit)
+    reach = 1.25 * (reach_of(domain) if sigmas is None else sigmas)
+    return integrate_static(circuit, _finer(rules), domain, reach, like, limit, on)
 
 
-def _finer(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+def reach_of(domain: Domain) -> float:
+    """How many standard deviations derived intervals reach by default."""
+    return SIGMAS.get(domain, SIGMAS["marginal"]) if isinstance(domain, str) else SIGMAS["marginal"]
+
+
+def _finer(rules: Mapping[str, AnyRule]) -> dict[str, AnyRule]:
+    """The same rules with more points."""
     return {z: rule.resize(5 * len(rule) // 2 + 1) for z, rule in rules.items()}
 
 
-def place(circuit: SymbolicCircuit, rules: Mapping[str, Rule], domain: Domain, sigmas: float | None) -> dict[str, Grid]:
-    """Place a rule for each latent on its domain."""
-    given = dict(domain) if isinstance(domain, Mapping) else {}
-    unknown = set(given) - set(circuit.latents)
-    choice = "marginal" if isinstance(domain, Mapping) else domain
-    if choice not in _SIGMAS or unknown:
-        came = ", ".join(sorted(unknown)) if unknown else domain
-        expected = f'"marginal", "worst", or intervals for latents ({", ".join(circuit.latents)})'
-        raise ArgumentError("domain", expected, came)
-    for z, interval in given.items():
-        _check_interval(z, interval)
-    reach = _SIGMAS[choice] if sigmas is None else sigmas
-    if not reach > 0:
-        raise ArgumentError("sigmas", "a positive number", sigmas)
-    chooser = marginal_grids if choice == "marginal" else worst_case_grids
-    return chooser(circuit, rules, reach, given)
+_ROUGH, _ROUNDS, _MOST_ROUGH = 64, 60, 2**20
+_EDGE = 1e-3  # of the posterior at an end of an interval, which is then too short
 
 
-def _check_interval(z: str, interval: object) -> None:
-    match interval:
-        case (Real() as low, Real() as high) if -math.inf < float(low) < float(high) < math.inf:
-            return
-    raise ArgumentError("domain", f"a finite interval (low, high) for the latent {z!r}", interval)
+@dataclass(frozen=True)
+class Located:
+    """Where the posterior of a latent is: its mean and standard deviation for each data point."""
+
+    mean: Tensor
+    std: Tensor
+
+    def interval(self, sigmas: float, within: Interval | None) -> Interval:
+        """What lies within ``sigmas`` standard deviations of one of the means, and inside the latent's domain."""
+        low, high = float((self.mean - sigmas * self.std).min()), float((self.mean + sigmas * self.std).max())
+        return (max(low, within[0]), min(high, within[1])) if within else (low, high)
 
 
-def rules_of(circuit: SymbolicCircuit, rule: object) -> dict[str, Rule]:
-    """One rule for each latent."""
-    rules: dict[str, Any] = dict(rule) if isinstance(rule, Mapping) else dict.fromkeys(circuit.latents, rule)
-    if set(rules) != set(circuit.latents):
-        expected = f"a rule for each latent ({', '.join(circuit.latents)})"
-        raise ArgumentError("rule", expected, f"rules for {', '.join(map(str, rules)) or 'none'}")
-    for one in rules.values():
-        if not isinstance(one, Rule):
-            raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", one)
-        if (one.weights < 0).any():
-            raise ArgumentError("rule", "weights that are not negative, so that sums are probabilities", one.name)
-    return rules
+def locate_posterior(circuit: SymbolicCircuit, on: Tensor, domain: Domain = "marginal") -> dict[str, Located]:
+    """Find the posterior of each latent that is a number, by moving and narrowing its interval.
+
+    A grid of a few points on the interval shows where the mass is. If it is at an end, the next interval reaches
+    further out. While it is in a single cell, the next interval has the width of some cells.
+    """
+    if circuit.dims:
+        expected, got = 'latents that are numbers for domain="posterior"', f"the vector {next(iter(circuit.dims))!r}"
+        raise ArgumentError("domain", expected, got, "use another domain")
+    numbers = [z for z in circuit.latents if z not in circuit.discrete]
+    points = _ROUGH
+    while points > 16 and circuit.cost(gauss_legendre(points)).largest > _MOST_ROUGH:
+        points //= 2
+    rules = rules_of(circuit, gauss_legendre(points))
+    given = domain if isinstance(domain, Mapping) else {}
+    stated = {z: given.get(z) or stated_domain(circuit, z) for z in numbers}
+    grids, found = place(circuit, rules, given, 9.0), dict[str, Located]()
+    for _ in range(_ROUNDS):
+        posteriors = _on_grids(circuit, grids).latents(on)
+        after = dict[str, Interval]()
+        for z in numbers:
+            found[z], after[z] = _located(posteriors[z], grids[z], stated[z])
+        still = all(_close(after[z], grids[z]) for z in numbers)
+        grids = place(circuit, rules, after, None)
+        if still:
+            break
+    return found
+
+
+def _on_grids(circuit: SymbolicCircuit, grids: Mapping[str, Grid]) -> QPC:
+    like = torch.zeros((), dtype=torch.float64)
+    return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
+
+
+def _located(posterior: LatentPosterior, grid: Grid, stated: Interval | None) -> tuple[Located, Interval]:
+    """What a grid shows of a posterior, and the interval to look at next."""
+    assert posterior.mean is not None, "the latents have values"
+    assert posterior.variance is not None
+    found = Located(posterior.mean, posterior.variance.sqrt().clamp(min=float(grid.weights.max()) / 2))
+    low, high = found.interval(9.0, stated)
+    width = float(grid.weights.sum())
+    below, above = edge_mass(posterior)
+    ends = (float(grid.points.min()) - width, float(grid.points.max()) + width)
+    low, high = (min(low, ends[0]) if below > _EDGE else low), (max(high, ends[1]) if above > _EDGE else high)
+    return found, (max(low, stated[0]), min(high, stated[1])) if stated else (low, high)
+
+
+def edge_mass(posterior: LatentPosterior) -> tuple[float, float]:
+    """The probability of the lowest and of the highest twentieth of a latent's points, for the worst data point."""
+    count = max(1, posterior.probabilities.shape[1] // 20)
+    sides = posterior.probabilities[:, :count], posterior.probabilities[:, -count:]
+    below, above = (float(side.sum(1).max()) for side in sides)
+    return below, above
+
+
+def _close(interval: Interval, grid: Grid) -> bool:
+    near = 0.2 * (interval[1] - interval[0])
+    ends = float(grid.points.min()), float(grid.points.max())
+    return all(abs(a - b) < near for a, b in zip(interval, ends, strict=True))
+
+
+def place_at_posterior(
+    circuit: SymbolicCircuit, rules: Mapping[str, AnyRule], on: Tensor, sigmas: float
+) -> dict[str, Grid]:
+    """Rules at the posterior of each latent given the data: one at a time, all data points together.
+
+    Gauss–Hermite is placed at mean and standard deviation of the average posterior, other rules on an interval that
+    covers every posterior.
+    """
+    grids = counting_grids(circuit)
+    for z, found in locate_posterior(circuit, on).items():
+        rule = rules[z]
+        assert isinstance(rule, Rule)
+        if math.isinf(rule.domain[1]):
+            mean = found.mean.mean()
+            spread = (found.std.square() + (found.mean - mean).square()).mean().sqrt()
+            grids[z] = rule.at(float(mean), float(spread))
+        else:
+            grids[z] = rule.on(*found.interval(sigmas, stated_domain(circuit, z)))
+    return grids
 
 
 def integrate_nested(
     circuit: SymbolicCircuit,
-    rule: Rule | Mapping[str, Rule],
+    rule: AnyRule | Mapping[str, AnyRule],
     sigmas: float = 6.0,
     like: Tensor | None = None,
     limit: int = LARGEST,
@@ -157,17 +231,15 @@ def integrate_nested(
     )
     if not sigmas > 0:
         raise ArgumentError("sigmas", "a positive number", sigmas)
-    rank = {z: i for i, z in enumerate(circuit.parents_first)}
-    lineage = {z: tuple(sorted(circuit.lineage[z], key=rank.__getitem__)) for z in circuit.latents}
     like = torch.zeros((), dtype=torch.float64) if like is None else like
-    grids: dict[str, Grid] = {}
-    for z in circuit.parents_first:
-        grids[z] = _place_nested(circuit, z, rules[z], sigmas, grids, lineage)
-    axes = make_axes(grids, lineage.__getitem__, like.dtype, like.device)
+    grids = place_nested(circuit, rules, sigmas)
+    axes = make_axes(grids, lineage(circuit).__getitem__, like.dtype, like.device)
     return assemble(circuit, axes, like, partial(_refine_nested, circuit, rules, sigmas, like, limit))
 
 
-def _refine_nested(circuit: SymbolicCircuit, rules: Mapping[str, Rule], sigmas: float, like: Tensor, limit: int) -> QPC:
+def _refine_nested(
+    circuit: SymbolicCircuit, rules: Mapping[str, AnyRule], sigmas: float, like: Tensor, limit: int
+) -> QPC:
     return integrate_nested(circuit, _finer(rules), 1.25 * sigmas, like, limit)
 
 
@@ -189,190 +261,32 @@ def _check_conditionals(circuit: SymbolicCircuit) -> None:
             )
 
 
-def _place_nested(
-    circuit: SymbolicCircuit,
-    z: str,
-    rule: Rule,
-    sigmas: float,
-    grids: Mapping[str, Grid],
-    lineage: Mapping[str, tuple[str, ...]],
-) -> Grid:
-    """The rule at every combination of the ancestors' points, over the axes ``lineage[z]``."""
-    (function,) = circuit.densities[z]
-    above = lineage[z][:-1]
-    parents = [torch.as_tensor(_over(grids[p].points, lineage[p], above)) for p in function.parents]
-    shape = np.broadcast_shapes(*(p.shape for p in parents)) if parents else ()
-    if isinstance(function, LinearGaussian):
-        mean, std = function.mean(*parents), torch.tensor(function.std, dtype=torch.float64)
-    elif isinstance(function, Density) and function.moments is not None:
-        mean, std = function.moments(*parents)
-    elif isinstance(function, Density) and not math.isinf(function.domain[1] - function.domain[0]):
-        low, high = (np.full(shape, end) for end in function.domain)
-        return rule.on(low, high)
-    else:
-        raise ArgumentError("function", f"moments or a finite domain for the latent {z!r}", function)
-    centre, reach = (np.broadcast_to(np.asarray(v, dtype=np.float64), shape) for v in (mean, std))
-    if math.isinf(rule.domain[1]):
-        return rule.at(centre, reach)
-    return rule.on(centre - sigmas * reach, centre + sigmas * reach)
-
-
-def _over(points: np.ndarray, indices: tuple[str, ...], order: tuple[str, ...]) -> np.ndarray:
-    """Points over ``indices`` as a view over ``order``, of which ``indices`` is a subsequence."""
-    return points[tuple(slice(None) if index in indices else None for index in order)]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A latent as ``constant + Σ a_j ε_j + Σ c_k u_k`` with independent standard normal ε and u_k in intervals."""
-
-    constant: float
-    noise: Mapping[str, float]
-    bounded: Mapping[str, float]
-
-    @property
-    def std(self) -> float:
-        """The standard deviation of the Gaussian part."""
-        return math.sqrt(sum(a * a for a in self.noise.values()))
-
-    def interval(self, domains: Mapping[str, Interval], sigmas: float) -> Interval:
-        """Mean ± ``sigmas`` standard deviations, over all values of the bounded latents."""
-        ends = [sorted((c * domains[u][0], c * domains[u][1])) for u, c in self.bounded.items()]
-        low = self.constant + sum(end[0] for end in ends) - sigmas * self.std
-        high = self.constant + sum(end[1] for end in ends) + sigmas * self.std
-        return low, high
-
-
-def spreads(circuit: SymbolicCircuit) -> dict[str, Spread]:
-    """The marginal of every latent that is linear-Gaussian given the others; the rest are bounded."""
-    found: dict[str, Spread] = {}
-    joined = _joined(circuit)
-    for z in circuit.parents_first:
-        function = _own(circuit, z)
-        if not isinstance(function, LinearGaussian):
-            found[z] = Spread(0.0, {}, {z: 1.0})
-            continue
-        constant, noise, bounded = function.bias, {z: function.std}, dict[str, float]()
-        for parent, a in function.weights.items():
-            above = found[parent]
-            constant += a * above.constant
-            for name, value in above.noise.items():
-                noise[name] = noise.get(name, 0.0) + a * value
-            for name, value in above.bounded.items():
-                bounded[name] = bounded.get(name, 0.0) + a * value
-        found[z] = Spread(constant, noise, bounded)
-        if z not in joined:
-            found[z] = Spread(constant, {z: found[z].std}, bounded)
-    return found
-
-
-def _joined(circuit: SymbolicCircuit) -> set[str]:
-    """The latents that may reach another one on two ways, so that their noises have to be told apart.
-
-    All others pass the sum of their noises on as one, which keeps the work for a long chain linear.
-    """
-    found: set[str] = set()
-    for z in reversed(circuit.parents_first):
-        parents = {parent for function in circuit.densities[z] for parent in function.parents}
-        if len(parents) > 1 or z in found:
-            found |= parents
-    return found
-
-
-def marginal_grids(
-    circuit: SymbolicCircuit, rules: Mapping[str, Rule], sigmas: float, given: Mapping[str, Interval]
-) -> dict[str, Grid]:
-    """Rules placed where each latent's own marginal has its mass.
-
-    The interval of a linear-Gaussian latent is its marginal mean ± ``sigmas`` marginal standard deviations, however
-    long the chain of its ancestors; a rule for the whole line is placed at those moments.
-    """
-    domains = {z: given.get(z) or _stated(circuit, z) for z in circuit.latents}
-    known = {z: interval for z, interval in domains.items() if interval}
-    grids = {z: rules[z].on(*known[z]) for z in circuit.latents if z in given}
-    if len(grids) == len(rules):
-        return grids  # nothing to derive, also where the components of a mixture order the latents differently
-    for z, spread in spreads(circuit).items():
-        if z in given:
-            continue
-        if math.isinf(rules[z].domain[1]):
-            grids[z] = rules[z].at(*_moments(z, spread, rules[z]))
-        else:
-            grids[z] = rules[z].on(*(known.get(z) or spread.interval(known, sigmas)))
-    return grids
-
-
-def worst_case_grids(
-    circuit: SymbolicCircuit, rules: Mapping[str, Rule], sigmas: float, given: Mapping[str, Interval]
-) -> dict[str, Grid]:
-    """Rules placed as in the paper's Appendix C.2.
-
-    The interval of a latent reaches ``sigmas`` conditional standard deviations beyond the smallest and the largest
-    conditional mean at its parents' points. It covers every conditional, and so widens at each step down a tree.
-    """
-    grids: dict[str, Grid] = {}
-    stated = {z: given.get(z) or _stated(circuit, z) for z in circuit.latents}
-    for z in circuit.parents_first:
-        function, interval = _own(circuit, z), stated[z]
-        if interval is None:
-            assert isinstance(function, LinearGaussian)
-            ends = [
-                sorted((a * grids[parent].points.min(), a * grids[parent].points.max()))
-                for parent, a in function.weights.items()
-            ]
-            low = function.bias + sum(end[0] for end in ends) - sigmas * function.std
-            high = function.bias + sum(end[1] for end in ends) + sigmas * function.std
-            interval = (float(low), float(high))
-        grids[z] = rules[z].on(*interval)
-    return grids
-
-
-def _own(circuit: SymbolicCircuit, z: str) -> object:
-    """The density of a latent, when the circuit has exactly one for it."""
-    functions = circuit.densities[z]
-    return functions[0] if len(functions) == 1 else None
-
-
-def _stated(circuit: SymbolicCircuit, z: str) -> Interval | None:
-    """The domain that a latent's densities state; None for a linear-Gaussian one, whose domain is derived."""
-    functions = circuit.densities[z]
-    if len(functions) == 1 and isinstance(functions[0], LinearGaussian):
-        return None
-    domains = [function.domain for function in functions if isinstance(function, Density)]
-    if not domains or len(domains) < len(functions):
-        why = ("no density of its own", "a density without a domain", "several densities")[min(len(functions), 2)]
-        raise ArgumentError(
-            "domain",
-            f"an interval for the latent {z!r}, which has {why}",
-            "none",
-            f"domain={{{z!r}: (low, high)}}",
-        )
-    low, high = min(d[0] for d in domains), max(d[1] for d in domains)
-    if math.isinf(low) or math.isinf(high):
-        raise ArgumentError(
-            "domain", f"a finite interval for the latent {z!r}", (low, high), f"domain={{{z!r}: (low, high)}}"
-        )
-    return low, high
-
-
-def _moments(z: str, spread: Spread, rule: Rule) -> tuple[float, float]:
-    if spread.bounded or not spread.noise:
-        raise ArgumentError(
-            "rule",
-            f"a rule on an interval for the latent {z!r}, whose marginal is not Gaussian",
-            repr(rule),
-            f"give it its own rule: {{{z!r}: pc.gauss_legendre(n), ...}}",
-        )
-    return spread.constant, spread.std
-
-
 @dataclass(frozen=True)
 class Axis:
-    """The grid of a latent: points and weights over its own axis and those of the latents it moves with."""
+    """The grid of a latent: points and weights over its own axis and those of the latents it moves with.
+
+    The points of a vector have a further axis, for its components.
+    """
 
     indices: tuple[str, ...]
     points: Tensor
     weights: Tensor
+
+    @property
+    def size(self) -> int:
+        """The number of points."""
+        return self.weights.shape[-1]
+
+    @property
+    def dims(self) -> int:
+        """The number of components, 0 for a latent that is a number."""
+        return self.points.shape[-1] if self.points.ndim > self.weights.ndim else 0
+
+    def aligned(self, order: Sequence[str]) -> Tensor:
+        """The points as a view that broadcasts over ``order``, with the components of a vector last."""
+        if not self.dims:
+            return _aligned(self.points, self.indices, order)
+        return torch.stack([_aligned(part, self.indices, order) for part in self.points.unbind(-1)], -1)
 
 
 def make_axes(
@@ -410,27 +324,26 @@ def assemble(circuit: SymbolicCircuit, axes: Mapping[str, Axis], like: Tensor, r
         like: A tensor of the wanted dtype and device.
         refine: Makes the same quadrature on a finer grid.
     """
-    sizes = {z: axis.points.shape[-1] for z, axis in axes.items()}
+    sizes = {z: axis.size for z, axis in axes.items()}
     # Axes with equally many points are of one kind.
-    plan = make_plan(circuit, sizes, family_of, lambda z: axes[z].indices)
+    plan = make_plan(circuit, sizes, partial(family_of, circuit), lambda z: axes[z].indices)
     compiled = CompiledCircuit(plan.schedule, {size: size for size in sizes.values()})
     parameters = Parameters(
         tuple(_weights(circuit, block, axes, compiled) for block in plan.blocks),
         tuple(like.new_tensor([unit.weights for unit in units]).unsqueeze(-1) for units in plan.mixtures),
-        tuple(_input_parameters(plan, number, axes, sizes, like) for number in range(len(plan.inputs))),
+        tuple(_input_parameters(plan, number, axes, like) for number in range(len(plan.inputs))),
+        tuple(_correlation(plan, number, axes, like) for number in plan.blocks_of_inputs),
     )
-    latents = [
-        LatentGrid(
-            place.name,
-            place.pool,
-            place.row,
-            place.axis,
-            _aligned(axes[place.name].points, axes[place.name].indices, place.order),
-            _aligned(axes[place.name].weights, axes[place.name].indices, place.order),
-        )
-        for place in plan.latents
-    ]
+    latents = [_latent_grid(at, axes[at.name], at.name in circuit.discrete) for at in plan.latents]
     return QPC(compiled, parameters, circuit.variables, _families(plan), latents, circuit.properties, refine)
+
+
+def _latent_grid(at: Latent, axis: Axis, discrete: bool) -> LatentGrid:
+    weights = _aligned(axis.weights, axis.indices, at.order)
+    where = (at.name, at.pool, at.row, at.axis)
+    if axis.dims:
+        return LatentGrid(*where, None, weights, axis.points)
+    return LatentGrid(*where, _aligned(axis.points, axis.indices, at.order), weights, discrete=discrete)
 
 
 def quadrature_of(
@@ -518,13 +431,13 @@ class _SameGrids:
     shared: tuple[Tensor | None, Tensor] | None
 
     def __iter__(self) -> Iterator[LatentGrid]:
-        for place in self.places:
-            own, weight = self.shared if self.shared and place.name == SHARED else (self.points, self.weights)
+        for at in self.places:
+            own, weight = self.shared if self.shared and at.name == SHARED else (self.points, self.weights)
             vectors = own if own is not None and own.ndim == 2 else None
-            shape = [-1 if i == place.axis else 1 for i in range(len(place.order))]
+            shape = [-1 if i == at.axis else 1 for i in range(len(at.order))]
             numbers = own if vectors is None else None
             points, weights = (None if t is None else t.view(shape) for t in (numbers, weight))
-            yield LatentGrid(place.name, place.pool, place.row, place.axis, points, weights, vectors)
+            yield LatentGrid(at.name, at.pool, at.row, at.axis, points, weights, vectors)
 
 
 def _weights(
@@ -536,7 +449,7 @@ def _weights(
         order = shared + new + unit.variables
         total = sum(_aligned(axes[z].weights.log(), axes[z].indices, order) for z in unit.variables)
         for factor in unit.factors:
-            points = [_aligned(axes[z].points, axes[z].indices, order) for z in factor.latents]
+            points = [axes[z].aligned(order) for z in factor.latents]
             total = total + _log_density(factor.function, circuit.names[unit])(*points)
         assert isinstance(total, Tensor)
         shape = compiled.shape(block.shared + block.new + block.integrated)
@@ -569,7 +482,7 @@ def _aligned(values: Tensor, indices: Sequence[str], order: Sequence[str]) -> Te
 def _families(plan: Plan) -> list[Family]:
     """The family of each variable: the first of its inputs, if the parts of a mixture have several."""
     uses = [
-        (slot.pool, slot.row, slot.unit.variable, step.family)
+        (slot.pool, slot.row, slot.variable, step.family)
         for slots, step in zip(plan.slots, plan.inputs, strict=True)
         for slot in slots
     ]
@@ -586,55 +499,64 @@ def _check_family(variable: str, known: Family, family: Family) -> None:
         raise ArgumentError("circuit", expected, f"{known!r} and {family!r}")
 
 
-def _input_parameters(
-    plan: Plan, number: int, axes: Mapping[str, Axis], sizes: Mapping[str, int], like: Tensor
-) -> Tensor:
+def _input_parameters(plan: Plan, number: int, axes: Mapping[str, Axis], like: Tensor) -> Tensor:
     """The parameters of an input step at the points of the inputs' parents, ``(inputs, states, P)``."""
-    found = []
-    for slot in plan.slots[number]:
-        points = [_aligned(axes[z].points, axes[z].indices, slot.order) for z in slot.unit.function.parents]
-        blank = like.new_zeros([sizes[index] for index in slot.order])
-        found.append(_parameters(slot.unit.function, points, blank))
-    return torch.stack(found)
+    return torch.stack([_parameters(slot, plan.inputs[number].family, axes, like) for slot in plan.slots[number]])
 
 
-@singledispatch
-def _parameters(function: object, points: Sequence[Tensor], blank: Tensor) -> Tensor:
-    """The parameters ``(states, P)`` of an input function at the given points of its parents.
-
-    Args:
-        function: What the input unit carries.
-        points: The points of each parent, broadcasting against each other.
-        blank: Zeros in the shape of the input's axes.
-    """
-    raise AssertionError(function)
-
-
-@_parameters.register
-def _(function: LinearGaussian, points: Sequence[Tensor], blank: Tensor) -> Tensor:
-    mean = blank + function.mean(*points)
-    return torch.stack([mean, torch.full_like(mean, function.std)], -1).reshape(-1, 2)
-
-
-@_parameters.register
-def _(function: Conditional, points: Sequence[Tensor], blank: Tensor) -> Tensor:
-    params = function.parameters(*(point + blank for point in points))
-    size = function.family.size
-    return params.expand(*blank.shape, size).reshape(-1, size).to(blank.dtype)
+def _parameters(slot: Slot, family: Family, axes: Mapping[str, Axis], like: Tensor) -> Tensor:
+    """The parameters ``(states, P)`` of an input at the points of its parents."""
+    function = slot.unit.function
+    blank = like.new_zeros([axes[index].size for index in slot.order])
+    if isinstance(family, FunctionFamily):
+        return _parent_values(slot, axes, blank)
+    points = [_spread(axes[z], slot.order, blank) for z in function.parents]
+    if isinstance(function, MultivariateNormal):
+        mean, covariance = function.moments(*points)
+        place = slot.unit.variables.index(slot.variable)
+        parts = [mean[..., place].expand(blank.shape), covariance[..., place, place].expand(blank.shape).sqrt()]
+        return torch.stack([part.to(blank.dtype) for part in parts], -1).reshape(-1, 2)
+    assert isinstance(function, Parametric)
+    params = function.parameters(*points)
+    return params.expand(*blank.shape, family.size).reshape(-1, family.size).to(blank.dtype)
 
 
-@_parameters.register
-def _(function: Density, points: Sequence[Tensor], blank: Tensor) -> Tensor:
-    values = [point + blank for point in points] or [blank]
-    _check_learnable(function, values[: len(function.parents)])
-    return torch.stack(values, -1).reshape(-1, len(values))
+def _spread(axis: Axis, order: Sequence[str], blank: Tensor) -> Tensor:
+    """The points of a parent over all axes of an input."""
+    points = axis.aligned(order)
+    return points + (blank.unsqueeze(-1) if axis.dims else blank)
+
+
+def _parent_values(slot: Slot, axes: Mapping[str, Axis], blank: Tensor) -> Tensor:
+    """The points of the parents as parameters; those that the data have are filled in for each data point."""
+    function = slot.unit.function
+    values = [_spread(axes[z], slot.order, blank) if z in axes else blank for z in function.parents]
+    if isinstance(function, Density) and not set(slot.unit.function.parents) - axes.keys():
+        _check_learnable(function, [value for value in values if value.ndim == blank.ndim])
+    columns = [value.unsqueeze(-1) if value.ndim == blank.ndim else value for value in values] or [blank.unsqueeze(-1)]
+    joined = torch.cat(columns, -1)
+    return joined.reshape(-1, joined.shape[-1])
+
+
+def _correlation(plan: Plan, number: int, axes: Mapping[str, Axis], like: Tensor) -> Tensor:
+    """The correlation matrix of a joint input ``(m, m)``; one for each state if it depends on the parents."""
+    slot = plan.slots[number][0]
+    function = slot.unit.function
+    assert isinstance(function, MultivariateNormal)
+    blank = like.new_zeros([axes[index].size for index in slot.order])
+    _, covariance = function.moments(*(_spread(axes[z], slot.order, blank) for z in function.parents))
+    std = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
+    matrix = (covariance / std.unsqueeze(-1) / std.unsqueeze(-2)).to(like)
+    order = [slot.unit.variables.index(other.variable) for other in plan.slots[number]]
+    matrix = matrix[..., order, :][..., :, order]
+    return matrix if matrix.ndim == 2 else matrix.expand(*blank.shape, -1, -1).reshape(-1, *matrix.shape[-2:])
 
 
 def _check_learnable(function: Density, parents: Sequence[Tensor]) -> None:
     """Refuse a density that learns, but is not computed by a module: ``fit`` would not find its parameters."""
     low, high = function.domain
     inside = max(low, min(high, 0.0))
-    if not modules_of(function) and torch.is_grad_enabled() and parents:
+    if not modules_of(function) and torch.is_grad_enabled() and parents and len(parents) == len(function.parents):
         at = [parent.detach().flatten()[:1] for parent in parents]
         if function.log_density(at[0].new_full((1,), inside), *at).requires_grad:
             raise ArgumentError(
@@ -643,16 +565,19 @@ def _check_learnable(function: Density, parents: Sequence[Tensor]) -> None:
             )  # fmt: skip
 
 
-def family_of(unit: Input) -> Family:
-    """The family of an input unit."""
-    match unit.function:
-        case LinearGaussian():
-            return Gaussian()
-        case Conditional(family=Family() as family):
-            return family
-        case Conditional(family=family):
-            raise ArgumentError("family", "a family of input distributions, such as pc.Bernoulli()", family)
-        case Density():
-            return FunctionFamily(unit.function)
-    expected = "pc.LinearGaussian, pc.Conditional or pc.Density for an input unit"
-    raise ArgumentError("function", expected, unit.function)
+def family_of(circuit: SymbolicCircuit, unit: Input) -> Family:
+    """The family of an input unit; one that is evaluated for each data point if it depends on observed variables."""
+    function = unit.function
+    observed = any(parent in circuit.variables for parent in function.parents)
+    dims = tuple(circuit.dims.get(parent, 0) for parent in function.parents)
+    match function:
+        case MultivariateNormal() if observed:
+            expected = f"a joint density of {', '.join(unit.variables)} given latents only"
+            remedy = "write one density for each variable, conditioned on those before it"
+            raise ArgumentError("function", expected, f"observed parents of {function!r}", remedy)
+        case Density() | Parametric() if observed or isinstance(function, Density):
+            return FunctionFamily(function, dims)
+        case Parametric() | MultivariateNormal():
+            return function.family
+    expected = "pc.LinearGaussian, pc.Conditional, pc.Discrete, pc.MultivariateNormal or pc.Density for an input unit"
+    raise ArgumentError("function", expected, function)

@@ -62,9 +62,10 @@ class WeightBlock:
 
 @dataclass(frozen=True)
 class Slot:
-    """One use of an input unit: the row it is multiplied into, and how its axes lie among the row's."""
+    """One use of an input unit, for one of its variables: the row it is multiplied into, and how its axes lie there."""
 
     unit: Input
+    variable: str
     order: Indices
     pool: int
     row: int
@@ -108,6 +109,12 @@ class Plan:
     def inputs(self) -> tuple[InputStep, ...]:
         """The input steps, in the order of their parameters."""
         return self.schedule.inputs
+
+    @property
+    def blocks_of_inputs(self) -> tuple[int, ...]:
+        """The numbers of the input steps that are joint distributions, in the order of their matrices."""
+        joint = [step for step in self.inputs if step.correlation is not None]
+        return tuple(step.params for step in sorted(joint, key=lambda step: step.correlation or 0))
 
     def weight_shapes(self, states: int) -> list[tuple[int, int, int, int]]:
         """The shape ``(rows, g, o, z)`` of each block of sum weights when every latent has ``states`` states."""
@@ -171,13 +178,14 @@ def make_plan(
     """Fold a circuit.
 
     Args:
-        circuit: A smooth and decomposable circuit.
+        circuit: A smooth circuit, decomposable but for variables that are conditioned on others.
         kinds: For each latent, what stands for its number of states; latents of one kind have equally many.
         family: The family of an input unit.
         closure: The axes that a latent's grid points depend on; by default its own only.
         correlated: Whether inputs at one row that may be correlated are.
     """
-    circuit.properties.require("smooth", "decomposable", purpose="quadrature")
+    circuit.properties.require("smooth", purpose="quadrature")
+    circuit.check_products("quadrature")
     return _Planner(circuit, kinds, family, closure or (lambda z: (z,)), correlated).plan()
 
 
@@ -291,18 +299,30 @@ class _Planner:
         )
         alike: dict[tuple[Any, ...], list[Slot]] = {}
         for slot, family in uses:
-            together = joint[slot.pool, slot.row, family] > 1
-            key = (family, self._kinds(slot.order), slot.pool, slot.axes, slot.row if together else None)
+            together: Hashable = slot.row if joint[slot.pool, slot.row, family] > 1 else None
+            if len(slot.unit.variables) > 1:
+                together = (slot.row, slot.unit)
+            key = (family, self._kinds(slot.order), slot.pool, slot.axes, together)
             alike.setdefault(key, []).append(slot)
         steps: list[InputStep] = []
-        for (family, kinds, pool, axes, row), group in alike.items():
+        for (family, kinds, pool, axes, together), group in alike.items():
             correlation = None
-            if row is not None:
+            if together is not None:
                 correlation = sum(step.correlation is not None for step in steps)
-                group.sort(key=lambda slot: columns[slot.unit.variable])
-            own, rows = np.array([(columns[slot.unit.variable], slot.row) for slot in group]).T
-            steps.append(InputStep(family, len(steps), own, pool, rows, kinds, axes, correlation))
+                group.sort(key=lambda slot: columns[slot.variable])
+            own, rows = np.array([(columns[slot.variable], slot.row) for slot in group]).T
+            parents = self._observed_parents(group[0].unit, columns)
+            steps.append(InputStep(family, len(steps), own, pool, rows, kinds, axes, correlation, parents=parents))
         return steps, tuple(map(tuple, alike.values()))
+
+    def _observed_parents(self, unit: Input, columns: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
+        """For each observed parent of an input its place among the parameters, and its column."""
+        found, place = [], 0
+        for parent in unit.function.parents:
+            if parent in columns:
+                found.append((place, columns[parent]))
+            place += self.circuit.dims.get(parent, 1)
+        return tuple(found)
 
     def _begun(self, inputs: Sequence[InputStep], steps: Sequence[Step]) -> tuple[tuple[Step, ...], list[Spans]]:
         """All steps, with what comes first at a row marked: it can be written, and the row need not be cleared before.
@@ -338,12 +358,13 @@ class _Planner:
         return (*first, *then), [_spans(~rows) for rows in written]
 
     def _slots(self) -> list[Slot]:
-        slots = []
+        slots: list[Slot] = []
         for cell in self.cells.cells:
             for term in cell.terms:
                 if isinstance(term, Input):
-                    order = self.cells.indices(term.function.parents)
-                    slots.append(Slot(term, order, *self.place[cell], _axes(order, cell.order)))
+                    order = self.cells.indices(self.circuit.free(term))
+                    at = (*self.place[cell], _axes(order, cell.order))
+                    slots.extend(Slot(term, variable, order, *at) for variable in term.variables)
         return sorted(slots, key=lambda slot: (slot.pool, slot.row))
 
     def _latents(self) -> list[Latent]:
@@ -422,6 +443,7 @@ class Cells:
     """All cells and messages of a circuit, the lower ones first; ``root`` is a cell without axes."""
 
     def __init__(self, circuit: SymbolicCircuit, kinds: Mapping[str, Hashable], closure: Closure) -> None:
+        self._free = circuit.free
         # Outermost first: the axes of a latent's ancestors then come before its own, as they do in cells.
         self._rank = {z: i for i, z in enumerate(reversed(circuit.latents))}
         self._kinds = kinds
@@ -514,7 +536,7 @@ class Cells:
         for term in self._terms[unit]:
             match term:
                 case Input():
-                    found |= set(self.indices(term.function.parents))
+                    found |= set(self.indices(self._free(term)))
                 case Sum():
                     found |= set(self._sums[term])
                 case _:

@@ -439,8 +439,15 @@ class CompiledCircuit:
         assert isinstance(step, InputStep)
         params = parameters.inputs[step.params]
         if step.correlation is not None:
-            pool[int(step.rows[0])] += evidence.joint(self.block(step, parameters), ready.columns)
+            found = evidence.joint(self.block(step, parameters), ready.columns)
+            if step.axes is not None:
+                found = spread(found.unsqueeze(0), step.axes, self.shape(step.kinds), self.shapes[step.pool])
+            row = pool[int(step.rows[0])]
+            row += found.reshape(row.shape)
             return
+        if step.parents:
+            known = evidence if isinstance(evidence, Points) else getattr(evidence, "points")  # noqa: B009
+            params = evaluation.with_parents(params, step.parents, known.values)
         if ready.stars and type(evidence) is Points and self._stars_up(ready, pool, evidence, params):
             return
         if step.fresh and ready.span:
@@ -464,7 +471,7 @@ class CompiledCircuit:
         params = parameters.inputs[step.params]
         if step.correlation is not None:
             block = self.block(step, parameters)
-            flow = flows.rows[step.pool][int(step.rows[0])]
+            flow = self.input_flows(step.params, flows.rows)[0]
             found, matrix, to_x = block.gradients(evidence.values[ready.columns], flow)
             flows.inputs[step.params] = found.sum_to_size(params.shape)
             flows.gradient.correlations[step.correlation].copy_(matrix)
@@ -479,6 +486,8 @@ class CompiledCircuit:
                 )
                 if flows.values is not None:
                     to_x[members.flatten()] = star.value_gradient(flow).flatten(0, 1).to(to_x.dtype)
+        elif step.parents:
+            to_x = self._conditioned_down(ready, step, flows, evidence, params)
         else:
             x, missing = evidence.columns(step.family, ready.columns)
             flow = self.input_flows(step.params, flows.rows)
@@ -490,6 +499,30 @@ class CompiledCircuit:
                 to_x = evaluation.value_gradient(step.family, params, x, flow)
         if flows.values is not None:
             flows.values.index_add_(0, ready.columns, to_x)
+
+    def _conditioned_down(
+        self, ready: Ready, step: InputStep, flows: Flows, evidence: Points, params: Tensor
+    ) -> Tensor:
+        """The derivatives of inputs that are conditioned on observed variables, each data point a variable of its own.
+
+        Returns:
+            Those with respect to the inputs' own values, ``(inputs, batch)``; those with respect to the values of the
+            parents are added to the flows.
+        """
+        x, missing = evidence.columns(step.family, ready.columns)
+        flow = self.input_flows(step.params, flows.rows)
+        if missing is not None:
+            flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
+        wide = evaluation.with_parents(params, step.parents, evidence.values.detach())
+        alone, value = wide.transpose(1, 2).flatten(0, 1), x.reshape(-1, 1)  # (fold * batch, states, P)
+        own = flow.mT.reshape(len(alone), -1, 1)
+        flows.inputs[step.params] = torch.zeros_like(params)  # the points of latents are not learned
+        flows.families[step.params] = evaluation.learnable_gradient(step.family, alone, value, own)
+        if flows.values is not None:
+            to_parents = evaluation.gradient(step.family, alone, value, own).view(*x.shape, *params.shape[1:])
+            for place, column in step.parents:
+                flows.values[column] += to_parents[..., place].sum((0, 2))
+        return evaluation.value_gradient(step.family, alone, value, own).view_as(x)
 
     def _stars(self, ready: Ready, evidence: Points, params: Tensor) -> list[evaluation.Star] | None:
         """Inputs that share rows in natural form, or None if they do not have one."""
@@ -763,7 +796,7 @@ def _span(rows: Rows) -> tuple[int, int] | None:
 def _stars(step: InputStep) -> Iterator[tuple[Rows, Rows]]:
     """Inputs by the number of those at the same row: which ones ``(rows, inputs)``, and the rows."""
     rows, counts = np.unique(step.rows, return_counts=True)
-    if step.axes is not None or step.correlation is not None or counts.max() < evaluation.FEWEST:
+    if step.axes is not None or step.parents or step.correlation is not None or counts.max() < evaluation.FEWEST:
         return
     order = np.argsort(step.rows, kind="stable")
     first = np.cumsum(counts) - counts

@@ -141,7 +141,8 @@ class Modes(_WithPoints):
         self.points.write(family, params, columns, out)
         if self.points.missing is not None:
             missing = self.points.missing.index_select(0, columns).unsqueeze(1)
-            best = family.mode_log_prob(params).unsqueeze(-1)  # (fold or 1, states, 1)
+            best = family.mode_log_prob(params)
+            best = best if best.ndim == 3 else best.unsqueeze(-1)  # (fold or 1, states, batch or 1)
             torch.where(missing, best, out, out=out)
 
     def joint(self, block: Block, columns: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ harmless value in ``x`` and is marked in ``missing``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -38,6 +40,20 @@ def write_log_prob(family: Family, params: Tensor, x: Tensor, missing: Tensor | 
         out.masked_fill_(missing.unsqueeze(1), 0.0)
 
 
+def with_parents(params: Tensor, parents: Sequence[tuple[int, int]], values: Tensor) -> Tensor:
+    """Fill the values of observed parents into parameters: ``(fold, states, P)`` to ``(fold, states, batch, P)``.
+
+    Args:
+        params: The values of all parents, with anything in place of the observed ones.
+        parents: The place among the parameters and the column of each observed parent.
+        values: The data, ``(variables, batch)``. Where a parent is missing, so is the input, and zero does no harm.
+    """
+    wide = params.unsqueeze(2).repeat(1, 1, values.shape[1], 1)
+    for place, column in parents:
+        wide[..., place] = values[column].nan_to_num(0.0)
+    return wide
+
+
 def gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
     """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are zero where a value is missing."""
     with torch.enable_grad():
@@ -45,7 +61,9 @@ def gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor
         table = family.table(leaf)
     if table is not None:
         counts = count_values(flows, x.long(), table.shape[-1], shared=len(params) == 1)
-        return counts if table is leaf else torch.autograd.grad(table, leaf, counts)[0]
+        if table is leaf or not table.requires_grad:
+            return counts if table is leaf else torch.zeros_like(params)
+        return torch.autograd.grad(table, leaf, counts)[0]
     total = torch.zeros_like(params)
     for part in chunks(flows):
         with torch.enable_grad():

@@ -89,6 +89,8 @@ class InputStep:
         correlation: Which of the correlation matrices makes them one block, all at the same row; None when they are
             independent given the state.
         fresh: Whether their rows are written here first and hold nothing before.
+        parents: For each observed variable that the inputs are conditioned on, its place among the parameters, which
+            are the values of the parents, and its column.
     """
 
     family: Family
@@ -100,6 +102,7 @@ class InputStep:
     axes: tuple[int, ...] | None = None
     correlation: int | None = None
     fresh: bool = False
+    parents: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

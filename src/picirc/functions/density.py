@@ -10,6 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from picirc.errors import ArgumentError
+from picirc.quadrature import midpoint, whole_line
+
+_CELLS = 1024
 
 
 class Density:
@@ -18,10 +21,10 @@ class Density:
     Args:
         log_density: ``log_density(value, *parents)``, written with torch so that its arguments broadcast.
         parents: The names of the latents it is conditioned on, in the order of the arguments.
-        domain: The interval outside which the density vanishes, or is negligible. An end may be infinite for an
-            observed variable; a latent is integrated over its domain.
-        moments: ``moments(*parents)`` gives mean and standard deviation of ``v``; only nested quadrature and rules
-            for infinite domains need it.
+        domain: The interval outside which the density vanishes, or is negligible. A latent is integrated over its
+            domain. The whole real line by default.
+        moments: ``moments(*parents)`` gives mean and standard deviation of ``v``; nested quadrature needs it. For
+            latents on an infinite domain it says where the points lie. Without it they are found numerically.
 
     Example:
         >>> bump = Density(lambda v, z: torch.cos(v - z) - 1.266, parents=["z"], domain=(-torch.pi, torch.pi))
@@ -34,7 +37,7 @@ class Density:
         log_density: Callable[..., Tensor],
         parents: Sequence[str] = (),
         *,
-        domain: tuple[float, float],
+        domain: tuple[float, float] = (-math.inf, math.inf),
         moments: Callable[..., tuple[Tensor, Tensor]] | None = None,
     ) -> None:
         if not callable(log_density):
@@ -45,7 +48,7 @@ class Density:
         if math.isnan(low) or math.isnan(high) or low >= high:
             raise ArgumentError("domain", "an interval (low, high) with low < high", domain)
         self.domain = (low, high)
-        self.moments = moments
+        self._moments = moments
 
     def log_density(self, value: Tensor, *parents: Tensor) -> Tensor:
         """``log p(value | parents)``, broadcasting; −inf outside the domain."""
@@ -62,6 +65,32 @@ class Density:
                 f"check it on the domain [{low:g}, {high:g}]",
             )
         return torch.where(inside, result, -math.inf)
+
+    def moments(self, *parents: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation given the parents: those that were given, or on a fine grid over the domain."""
+        if self._moments is not None:
+            return self._moments(*parents)
+        low, high = self.domain
+        finite = math.isfinite(high - low)
+        grid = midpoint(_CELLS).on(low, high) if finite else whole_line(_CELLS).at(0.0, 1.0)
+        points, weights = torch.as_tensor(grid.points), torch.as_tensor(grid.weights)
+        logs = self.log_density(points, *(parent.unsqueeze(-1) for parent in parents)) + weights.log()
+        if not finite and bool((logs.logsumexp(-1).abs() > 0.1).any()):
+            mass = float(logs.logsumexp(-1).exp().flatten()[0])
+            remedy = "normalise it, or give its mean and standard deviation as moments="
+            raise ArgumentError("log_density", "a density with the mass 1", f"{mass:.3g} found near 0", remedy)
+        masses = logs.softmax(-1)
+        # Heavy tails may have no moments, so the outer hundredths do not count.
+        total = masses.cumsum(-1)
+        masses = torch.where((total > 0.01) & (total - masses < 0.99), masses, 0.0)
+        masses = masses / masses.sum(-1, keepdim=True)
+        mean = masses @ points
+        return mean, 1.1 * (masses * (points - mean.unsqueeze(-1)).square()).sum(-1).sqrt()
+
+    @property
+    def stated(self) -> bool:
+        """Whether mean and standard deviation were given."""
+        return self._moments is not None
 
     def __repr__(self) -> str:
         given = f" | {', '.join(self.parents)}" if self.parents else ""

@@ -6,12 +6,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
+from picirc.functions.conditional import Parametric
+from picirc.inputs import Gaussian
 
 
-class LinearGaussian:
+class LinearGaussian(Parametric):
     """``p(v | z_1, …, z_k) = N(v; Σ_i a_i z_i + b, σ²)``.
 
     Args:
@@ -24,6 +27,8 @@ class LinearGaussian:
         LinearGaussian(0.8·z1 + 0.1, std=0.5)
     """
 
+    family = Gaussian()
+
     def __init__(self, weights: Mapping[str, float] | None = None, bias: float = 0.0, std: float = 1.0) -> None:
         if not isinstance(weights, Mapping | None):
             raise ArgumentError("weights", "a coefficient for each parent by name", weights, 'for example {"z1": 0.8}')
@@ -35,8 +40,13 @@ class LinearGaussian:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The latents with a coefficient."""
+        """The variables with a coefficient."""
         return tuple(self.weights)
+
+    def parameters(self, *parents: Tensor) -> Tensor:
+        """Mean and standard deviation, ``(..., 2)``."""
+        mean = torch.as_tensor(self.mean(*parents), dtype=None if parents else torch.float64)
+        return torch.stack([mean, torch.full_like(mean, self.std)], -1)
 
     def mean(self, *parents: Tensor) -> Tensor | float:
         """``Σ_i a_i z_i + b``; the parents broadcast against each other."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from picirc.inputs.family import Family, Natural, as_columns, group_columns, require_support
 from picirc.inputs.finite import Bernoulli, Binomial, Categorical
-from picirc.inputs.function import FunctionFamily
 from picirc.inputs.location import Gaussian, Laplace, StudentT
 from picirc.inputs.poisson import Poisson
 from picirc.inputs.spiked import Spiked
@@ -15,7 +14,6 @@ __all__ = [
     "Binomial",
     "Categorical",
     "Family",
-    "FunctionFamily",
     "Gaussian",
     "Laplace",
     "Natural",

@@ -75,6 +75,13 @@ class Family(ABC):
     def constrain(self, raw: Tensor) -> Tensor:
         """Map any finite real tensor ``(..., P)`` to valid parameters ``(..., P)``, differentiably."""
 
+    def accept(self, params: Tensor) -> Tensor:
+        """Check parameters that a person states, ``(..., P)``, and return them in valid form.
+
+        This default serves families whose parameters may be any numbers, such as logits.
+        """
+        return self.constrain(params)
+
     @abstractmethod
     def check(self, x: Tensor, variable: str | int) -> None:
         """Raise ``ArgumentError`` if one of the values ``(B,)`` is outside the support; NaN is missing."""
@@ -257,6 +264,14 @@ def require_support(x: Tensor, valid: Tensor, variable: str | int, expected: str
     if len(wrong):
         row = int(wrong[0, 0])
         raise ArgumentError(f"variable {variable}", expected, f"{x[row].item()} in row {row}", remedy)
+
+
+def require_parameters(params: Tensor, valid: Tensor, expected: str) -> None:
+    """Raise ``ArgumentError`` unless all parameters ``(..., P)`` that a link returned are valid, ``(...)``."""
+    if has_values(valid) and not bool(valid.all()):
+        wrong = params[~valid][0].tolist()
+        remedy = "a link that returns any real numbers is declared with unconstrained=True"
+        raise ArgumentError("link", expected, wrong, remedy)
 
 
 def require_integer(argument: str, value: int) -> int:

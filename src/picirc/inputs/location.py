@@ -13,7 +13,7 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from picirc.inputs.family import Family, Natural, require_above, require_support
+from picirc.inputs.family import Family, Natural, require_above, require_parameters, require_support
 from picirc.inputs.numerics import (
     as_float,
     inverse_positive,
@@ -71,6 +71,12 @@ class LocationScale(Family):
     def unconstrain(self, params: Tensor) -> Tensor:
         """Undo ``constrain``."""
         return torch.stack((params[..., 0], inverse_positive(params[..., 1], self._floor)), -1)
+
+    def accept(self, params: Tensor) -> Tensor:
+        """Parameters as they are: a finite location, and positive numbers; the least scale is for learning only."""
+        valid = params.detach().isfinite().all(-1) & (params.detach()[..., 1:] > 0).all(-1)
+        require_parameters(params.detach(), valid, f"a finite location and a positive scale for {self!r}")
+        return params
 
     def check(self, x: Tensor, variable: str | int) -> None:
         """Accept finite numbers of at most 10¹², whose standardised squares fit float32, and NaN."""
@@ -343,7 +349,7 @@ class StudentT(LocationScale):
     def variance(self, params: Tensor) -> Tensor:
         """``scale² ν / (ν - 2)``."""
         _, scale, df = params.unbind(-1)
-        return scale.square() * df / (df - 2)
+        return torch.where(df > 2, scale.square() * df / (df - 2), torch.inf)
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """∫ p q by quadrature, to about ten digits; there is no closed form.

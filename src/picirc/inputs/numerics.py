@@ -101,8 +101,8 @@ def positive(raw: Tensor, floor: float) -> Tensor:
 
 
 def inverse_positive(value: Tensor, floor: float) -> Tensor:
-    """Undo ``positive``; a value at the floor, which no raw number reaches, is taken 1e-6 above it."""
-    excess = (value - floor).clamp(min=1e-6)
+    """Undo ``positive``; a value at the floor, which no raw number reaches, is taken a thousandth of it above."""
+    excess = (value - floor).clamp(min=min(1e-6, 1e-3 * floor) if floor > 0 else 1e-6)
     return excess + torch.log(-torch.expm1(-excess))
 
 

@@ -56,6 +56,11 @@ class Spiked(Family):
         logs = log_probabilities(raw[..., :-2], _LARGEST_LOGIT)
         return torch.cat((logs, self._gaussian.constrain(raw[..., -2:])), -1)
 
+    def accept(self, params: Tensor) -> Tensor:
+        """Logits, then mean and standard deviation as they are."""
+        logs = log_probabilities(params[..., :-2], _LARGEST_LOGIT)
+        return torch.cat((logs, self._gaussian.accept(params[..., -2:])), -1)
+
     def unconstrain(self, params: Tensor) -> Tensor:
         """Raw numbers for parameters."""
         return torch.cat((params[..., :-2], self._gaussian.unconstrain(params[..., -2:])), -1)

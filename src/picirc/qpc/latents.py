@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from picirc.checks import check_integer
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Points
 from picirc.errors import ArgumentError
@@ -27,6 +28,7 @@ class LatentGrid:
         points: The points, in a shape that broadcasts over the row's axes; None when the states have no values.
         weights: The quadrature weights, likewise.
         vectors: The points ``(N, dims)`` of a latent that is a vector, in place of ``points``.
+        discrete: Whether the points are the values of a discrete latent.
     """
 
     name: str
@@ -36,6 +38,7 @@ class LatentGrid:
     points: Tensor | None
     weights: Tensor | None
     vectors: Tensor | None = None
+    discrete: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class LatentPosterior:
         weights: ``(N,)``, the quadrature weights of the grid.
         presence: ``(batch,)``, the posterior probability that the latent has a value at all: 1, but below sum units it
             may be less, and where it is 0 everything else is NaN.
+        discrete: Whether the points are the values of a discrete latent.
     """
 
     name: str
@@ -61,6 +65,31 @@ class LatentPosterior:
     variance: Tensor | None
     weights: Tensor | None
     presence: Tensor
+    discrete: bool = False
+
+    def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """Draw from the posterior of each data point: ``(n, batch)``, of a vector ``(n, batch, dims)``.
+
+        A state is drawn, and for a continuous latent with a fixed grid a value in the cell around its point, whose
+        width is the quadrature weight. Vectors, and points that move with other latents, are drawn as they are. When
+        states have no values, their numbers are returned.
+
+        Args:
+            n: The number of draws.
+            generator: The source of randomness, torch's own by default.
+        """
+        check_integer("n", n)
+        if bool(self.presence.eq(0).any()):
+            expected = f"data points for which the latent {self.name!r} has a value"
+            raise ArgumentError("latent", expected, "one for which it has none", "look at .presence")
+        state = torch.multinomial(self.probabilities, n, replacement=True, generator=generator).T  # (n, batch)
+        if self.grid is None:
+            return state
+        if self.discrete or self.weights is None or self.grid.ndim == 2:
+            return self.grid[state]
+        edges = _cell_edges(self.grid, self.weights)
+        low, high = edges[:-1][state], edges[1:][state]
+        return low + (high - low) * torch.rand(state.shape, generator=generator).to(low)
 
     @property
     def density(self) -> Tensor:
@@ -78,6 +107,17 @@ class LatentPosterior:
         density = self.probabilities if self.weights is None else self.density
         terms: Tensor = torch.special.xlogy(self.probabilities, density)
         return -terms.sum(1)
+
+
+def _cell_edges(points: Tensor, weights: Tensor) -> Tensor:
+    """The ends ``(N + 1,)`` of cells whose lengths are the weights; each cell contains its point."""
+    ends = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
+    # The sums of weights interlace with the points of a Gauss rule; the origin makes them fit best.
+    origin = (points - (ends[:-1] + ends[1:]) / 2) @ weights / weights.sum()
+    edges = origin + ends
+    inside = (edges[:-1] <= points) & (points <= edges[1:])
+    middles = torch.cat([points[:1], (points[:-1] + points[1:]) / 2, points[-1:]])
+    return edges if bool(inside.all()) else middles
 
 
 def latent_posteriors(
@@ -123,7 +163,8 @@ def _posterior(places: Sequence[LatentGrid], states: Tensor, moments: Tensor) ->
     elif places[0].points is not None:
         mean, square = moments / presence
         variance = (square - mean.square()).clamp(min=0.0)
-    return LatentPosterior(places[0].name, probabilities, points, mean, variance, weights, presence)
+    parts = (probabilities, points, mean, variance, weights, presence)
+    return LatentPosterior(places[0].name, *parts, discrete=places[0].discrete)
 
 
 def _fixed(places: Sequence[LatentGrid]) -> tuple[Tensor | None, Tensor | None]:

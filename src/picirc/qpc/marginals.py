@@ -11,6 +11,7 @@ from torch import Tensor
 
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Evidence, Points, Weighted
+from picirc.engine.inputs import with_parents
 from picirc.engine.regions import Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
@@ -115,13 +116,38 @@ class Marginals:
                 if table is None:
                     remedy = "use .log_prob, .mean or .variance"
                     raise ArgumentError("variable", "a variable with finitely many values", variable, remedy)
-                found = part.weights[slot].T @ table[slot if len(table) > 1 else 0].exp()  # (batch, values)
+                own, weights = table[slot if len(table) > 1 else 0].exp(), part.weights[slot]
+                found = torch.einsum("sb,sbv->bv", weights, own) if own.ndim == 3 else weights.T @ own
                 total = found if total is None else total + found
         assert total is not None, "every variable has an input"
         seen = self._points.values[column]
         known = ~seen.isnan()
         total[known] = torch.nn.functional.one_hot(seen[known].long(), total.shape[1]).to(total.dtype)
         return total if len(self._shape) == 2 else total[0]
+
+    def modes(self) -> Tensor:
+        """The most probable value of each finite variable, the mean of each continuous one, in the shape of ``mean``.
+
+        Counts without an upper limit are rounded means.
+        """
+        seen = self._points.values
+        endless = [part for part in self._components if part.family.table(part.params[:1, :1]) is None]
+        centre = torch.where(seen.isnan(), means(endless, seen), seen)
+        groups: dict[int, Tensor] = {}
+        for part in self._components:
+            table = part.family.table(part.params)
+            if table is None:
+                if part.family.discrete:
+                    centre[part.columns] = centre[part.columns].round()
+                continue
+            four = "fsb,fsbv->fbv" if table.ndim == 4 else "fsb,fsv->fbv"
+            found = torch.einsum(four, part.weights, table.exp().expand(len(part.columns), *table.shape[1:]))
+            for slot, column in enumerate(part.columns.tolist()):
+                groups[column] = groups[column] + found[slot] if column in groups else found[slot]
+        for column, probabilities in groups.items():
+            mode = probabilities.argmax(1).to(centre.dtype)
+            centre[column] = torch.where(seen[column].isnan(), mode, seen[column])
+        return centre.T.reshape(self._shape)
 
     def _column(self, variable: str) -> int:
         if variable not in self._variables:
@@ -163,6 +189,9 @@ def components(
         params = parameters.inputs[step.params]
         if step.correlation is not None:
             params = evidence.conditionals(compiled.block(step, parameters), columns)
+        elif step.parents:
+            assert isinstance(evidence, Points), "other evidence is refused"
+            params = with_parents(params, step.parents, evidence.values)
         found.append(Component(step.family, params, columns, flow))
     return found, values
 
@@ -228,7 +257,7 @@ def _within_blocks(compiled: CompiledCircuit, parameters: Parameters, points: Po
     for where, _, flows in compiled.flows(points, parameters):
         for step in blocks:
             columns = torch.as_tensor(step.columns, device=total.device)
-            block, flow = compiled.block(step, parameters.detach()), flows.rows[step.pool][int(step.rows[0])]
+            block, flow = compiled.block(step, parameters.detach()), compiled.input_flows(step.params, flows.rows)[0]
             total[where, columns.unsqueeze(1), columns] += block.covariance(points.values[columns, where], flow)
     return total
 

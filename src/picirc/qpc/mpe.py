@@ -1,31 +1,61 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probable values for what is missing: max-product decoding.
+"""Probable values for what is missing: max-product decoding, and coordinate ascent from the modes of the marginals.
 
-The pass up takes maxima in place of sums; the way down is that of `sampling.py`, with the best choice everywhere.
+The pass up of max-product takes maxima in place of sums; the way down is that of `sampling.py`, with the best choice
+everywhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Values, matrices, rows_of
 from picirc.engine.evidence import Evidence, Modes, Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, PassStep, Rows, SumStep
 from picirc.inputs import Family
+from picirc.inputs.finite import read_table
 from picirc.native import kernels_for
+from picirc.qpc.marginals import input_flows
 from picirc.qpc.sampling import choose, complete
 
 # Elements of the largest temporary, chosen to stay in the processor's cache.
 _CHUNK_ELEMENTS = 2**18
+_MOST_VALUES = 64  # of a finite family; trying more of them would take longer than a pass
 
 
-def most_probable(compiled: CompiledCircuit, parameters: Parameters, points: Points) -> Tensor:
-    """Complete every data point by max-product, or by the greedy choice where that is better: ``(batch, variables)``.
+@dataclass(frozen=True)
+class Completion:
+    """Data points with probable values in place of what was missing.
 
-    Both are evaluated by the likelihood of the completed data point, and the better one is kept.
+    Attributes:
+        values: ``(batch, variables)``, or ``(variables,)`` for one data point.
+        log_prob: Their log-likelihood.
+        bound: No completion has a larger log-likelihood than this.
+    """
+
+    values: Tensor
+    log_prob: Tensor
+    bound: Tensor
+
+
+def most_probable(
+    compiled: CompiledCircuit, parameters: Parameters, points: Points, central: Tensor, rounds: int
+) -> tuple[Tensor, Tensor]:
+    """Complete every data point: the values ``(batch, variables)`` and their log-likelihoods ``(batch,)``.
+
+    One candidate is found by max-product. The other begins with ``central`` and changes, in each round, the variable
+    that gains most. The better one is returned.
+
+    Args:
+        compiled: The circuit.
+        parameters: Its parameters.
+        points: The evidence.
+        central: The evidence completed variable by variable, ``(batch, variables)``.
+        rounds: The number of changes.
     """
     parameters = parameters.detach()
 
@@ -34,26 +64,74 @@ def most_probable(compiled: CompiledCircuit, parameters: Parameters, points: Poi
             return family.mode(params)[row, state]
         return family.mode(params[row, state])
 
-    best: list[Tensor] = []
-    for _, part in compiled.parts(points):
+    best, scores = [], []
+    for where, part in compiled.parts(points):
         assert isinstance(part, Points)
         columns = torch.arange(part.batch, device=parameters.like.device)
-        candidates, scores = [], []
-        for logarithmic in (True, False):
-            values = max_up(compiled, Modes(part), parameters) if logarithmic else compiled.up(part, parameters)
-            states = choose(compiled, values, parameters, columns, Maximiser(logarithmic))
-            found = complete(compiled, parameters, part, columns, states, outcome)
-            candidates.append(found)
-            scores.append(compiled.log_prob(Points(found.T.contiguous(), None), parameters))
-        best.append(torch.where((scores[0] >= scores[1]).unsqueeze(1), candidates[0], candidates[1]))
-    return torch.cat(best)
+        states = choose(compiled, max_up(compiled, Modes(part), parameters), parameters, columns, Maximiser())
+        joint = complete(compiled, parameters, part, columns, states, outcome)
+        score = compiled.log_prob(Points(joint.T.contiguous(), None), parameters)
+        single, own = _ascend(compiled, parameters, part, central[where], rounds)
+        best.append(torch.where((own > score).unsqueeze(1), single, joint))
+        scores.append(torch.maximum(own, score))
+    return torch.cat(best), torch.cat(scores)
+
+
+def _ascend(
+    compiled: CompiledCircuit, parameters: Parameters, part: Points, x: Tensor, rounds: int
+) -> tuple[Tensor, Tensor]:
+    """Coordinate ascent: change the missing value that gains most, in every data point and round.
+
+    With ``f(s)`` the posterior of the state above a variable given the whole data point, another value v multiplies the
+    likelihood by ``Σ_s f(s) p(v | s) / p(x_i | s)``, which is known for all variables from one pass up and one down.
+    """
+    x, missing = x.clone(), part.values.isnan().T
+    score = x.new_full((len(x),), -torch.inf)
+    for _ in range(max(1, rounds)):
+        flows, values = input_flows(compiled, parameters, Points(x.T.contiguous(), None))
+        score = values
+        gains, proposals = torch.zeros_like(x), x.clone()
+        for step, flow in zip(compiled.inputs, flows, strict=True):
+            if step.correlation is not None or step.parents or rounds == 0:
+                continue
+            columns = torch.as_tensor(step.columns, device=x.device)
+            gain, value = _best_change(step.family, parameters.inputs[step.params], x.T[columns], flow)
+            # A variable with inputs in several parts of a mixture has none that knows the whole change.
+            once = torch.as_tensor(np.isin(step.columns, _single(compiled)), device=x.device)
+            gains[:, columns[once]], proposals[:, columns[once]] = gain.T[:, once], value.T[:, once]
+        gain, place = gains.masked_fill(~missing | gains.isnan(), 0.0).max(1)
+        changed = x.scatter(1, place.unsqueeze(1), proposals.gather(1, place.unsqueeze(1)))
+        x = torch.where((gain > 0).unsqueeze(1), changed, x)
+        score = score + gain
+    return x, score
+
+
+def _single(compiled: CompiledCircuit) -> Rows:
+    """The columns with one input."""
+    columns, counts = np.unique(np.concatenate([step.columns for step in compiled.inputs]), return_counts=True)
+    single: Rows = columns[counts == 1]
+    return single
+
+
+def _best_change(family: Family, params: Tensor, x: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
+    """The gain in log-likelihood of the best other value of each variable, and that value, ``(fold, batch)`` each."""
+    table = family.table(params)
+    if table is None and not family.discrete:
+        value = (family.mean(params).unsqueeze(1) @ flow).squeeze(1)
+        change = family.log_prob(params, value).sub_(family.log_prob(params, x)).exp_()  # (fold, states, batch)
+        return change.mul_(flow).nan_to_num_(0.0).sum(1).log_(), value
+    if table is None or table.shape[-1] > _MOST_VALUES:
+        return torch.zeros_like(x), x
+    here = read_table(-table, x.long()).exp_().mul_(flow).nan_to_num_(0.0)
+    gain, value = (table.exp().mT @ here).max(1)  # of (fold, values, batch)
+    return gain.log_(), value.to(x.dtype)
 
 
 @dataclass(frozen=True)
 class Maximiser:
     """Take the choice with the highest score."""
 
-    logarithmic: bool
+    logarithmic: bool = True
 
     def pick(self, scores: Tensor) -> Tensor:
         """The best of every row."""

@@ -19,7 +19,7 @@ from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Target, V
 from picirc.engine.evidence import Points
 from picirc.engine.inputs import pieces
 from picirc.engine.regions import Restricted
-from picirc.engine.schedule import MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
 from picirc.inputs import Family
 from picirc.native import kernels_for
 from picirc.qpc.validation import check_possible
@@ -321,11 +321,13 @@ def complete(
     if isinstance(evidence, Restricted):
         assert generator is not None, "regions are drawn from"
         _draw_regions(compiled, parameters, evidence, values, states, generator)
-    for step in compiled.inputs:
+    for step in _parents_first(compiled.inputs):
         column, rows = (torch.as_tensor(where, device=values.device) for where in (step.columns, step.rows))
         chosen = states[step.pool]
         if step.correlation is not None:
             state, known = chosen[rows], values.T[column]  # (m, samples)
+            if step.axes is not None:
+                state = project(state, step.axes, compiled.shapes[step.pool])
             noise = None
             if generator is not None:
                 noise = torch.randn(known.shape, generator=generator, dtype=known.dtype, device=known.device)
@@ -340,9 +342,29 @@ def complete(
                 state = project(state, step.axes, compiled.shapes[step.pool])
             slot, sample = ((state >= 0) & values.T[column[part]].isnan()).nonzero(as_tuple=True)
             row = torch.zeros_like(slot) if shared else slot
-            found = outcome(step.family, params[part], row, state[slot, sample])
-            values[sample, column[part][slot]] = found
+            own = params[part]
+            at = state[slot, sample]
+            if step.parents:  # parameters of each sample, as if it were a variable of its own
+                own, row, at = (
+                    own[row, at].unsqueeze(1),
+                    torch.arange(len(row), device=row.device),
+                    torch.zeros_like(at),
+                )
+                for place, parent in step.parents:
+                    own[:, 0, place] = values[sample, parent]
+            values[sample, column[part][slot]] = outcome(step.family, own, row, at)
     return values
+
+
+def _parents_first(steps: Sequence[InputStep]) -> list[InputStep]:
+    """Input steps in an order in which variables come before those that are conditioned on them."""
+    waiting, order = list(steps), []
+    while waiting:
+        open_columns = {int(column) for step in waiting for column in step.columns}
+        ready = [step for step in waiting if not any(column in open_columns for _, column in step.parents)]
+        order += ready
+        waiting = [step for step in waiting if step not in ready]
+    return order
 
 
 def _draw_regions(
@@ -359,6 +381,8 @@ def _draw_regions(
         if own and step.correlation is not None:
             column = torch.as_tensor(step.columns, device=values.device)
             state, known = states[step.pool][int(step.rows[0])], values.T[column]
+            if step.axes is not None:
+                state = project(state, step.axes, compiled.shapes[step.pool])
             found = evidence.fill(compiled.block(step, parameters), column, known, state.clamp(min=0), generator)
             values[:, column] = torch.where(state >= 0, found, known).T
             continue

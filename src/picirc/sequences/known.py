@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import singledispatch
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,8 @@ from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.functions import Conditional, Density, LinearGaussian
-from picirc.inputs import Family, FunctionFamily, Gaussian
+from picirc.functions import Density, FunctionFamily, LinearGaussian, Parametric
+from picirc.inputs import Family
 from picirc.quadrature import Rule, trapezoidal
 from picirc.sequences.chain import Chain, repeated
 from picirc.structure.bayesnet import BayesNet
@@ -169,29 +168,15 @@ def _first_moments(net: BayesNet) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.sqrt((mixing**2).sum(1))
 
 
-@singledispatch
 def _distribution(function: object, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:
     """The family of an observed variable and its parameters ``(N, P)`` at the points of its parents."""
-    raise ArgumentError("function", "pc.LinearGaussian, pc.Conditional or pc.Density", function)
-
-
-@_distribution.register
-def _(function: LinearGaussian, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:
-    mean = blank + function.mean(*points)
-    return Gaussian(), torch.stack([mean, torch.full_like(mean, function.std)], -1)
-
-
-@_distribution.register
-def _(function: Conditional, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:
-    family = function.family
-    if not isinstance(family, Family):
-        raise ArgumentError("family", "a family of input distributions, such as pc.Poisson()", family)
-    return family, function.parameters(*points).expand(len(blank), family.size).to(blank.dtype)
-
-
-@_distribution.register
-def _(function: Density, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:
-    return FunctionFamily(function), torch.stack(list(points) or [blank], -1)
+    match function:
+        case Parametric():
+            return function.family, function.parameters(*points).expand(len(blank), -1).to(blank.dtype)
+        case Density():
+            return FunctionFamily(function, (0,) * len(points)), torch.stack(list(points) or [blank], -1)
+    remedy = "observed variables of a chain are given latents of the same step, one density for each"
+    raise ArgumentError("function", "pc.LinearGaussian, pc.Conditional or pc.Density", function, remedy)
 
 
 DEFAULT_RULE = trapezoidal(257)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bayesian networks with continuous latents, written by hand."""
+"""Bayesian networks with continuous and discrete latents, written by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from picirc.errors import ArgumentError
@@ -15,22 +15,36 @@ class Function(Protocol):
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The names of the latents that it is conditioned on."""
+        """The names of what it is conditioned on."""
 
 
 def check_function(function: object) -> None:
     """Raise an error unless ``function`` has parents, as the function of a variable or a unit must."""
     if not isinstance(getattr(function, "parents", None), tuple):
-        remedy = "use pc.LinearGaussian, pc.Conditional or pc.Density"
+        remedy = "use pc.LinearGaussian, pc.Conditional, pc.Discrete, pc.MultivariateNormal or pc.Density"
         raise ArgumentError("function", "a conditional density with a tuple of parents", function, remedy)
 
 
+def variable_names(names: str | Sequence[str], function: Function) -> tuple[str, ...]:
+    """Check the names of observed variables: one, or as many as the function is a joint density of."""
+    found = (names,) if isinstance(names, str) else tuple(names)
+    dims = getattr(function, "dims", 0) or 1
+    if not all(isinstance(name, str) and name for name in found) or len(set(found)) != len(found):
+        raise ArgumentError("variables", "different non-empty strings", names)
+    if len(found) != dims:
+        expected = f"{dims} names for {function!r}" if dims > 1 else f"one name for {function!r}"
+        remedy = "" if dims > 1 else "a joint density of several variables is pc.MultivariateNormal"
+        raise ArgumentError("variables", expected, ", ".join(found) or "none", remedy)
+    return found
+
+
 class BayesNet:
-    """A Bayesian network of continuous latents and observed variables.
+    """A Bayesian network of latents, continuous or discrete, and observed variables.
 
     The joint density is the product of one conditional density per variable,
-    ``p(x, z) = ∏ p(z_i | pa(z_i)) · ∏ p(x_j | pa(x_j))``, and every parent is a latent. Variables can be added in any
-    order. The network as a whole is checked when it is used.
+    ``p(x, z) = ∏ p(z_i | pa(z_i)) · ∏ p(x_j | pa(x_j))``. Parents of latents are latents. Parents of observed variables
+    are latents and observed variables. Variables can be added in any order. The network as a whole is checked when it
+    is used.
 
     Example:
         >>> import picirc as pc
@@ -43,17 +57,25 @@ class BayesNet:
 
     def __init__(self) -> None:
         self._latents: dict[str, Function] = {}
-        self._observed: dict[str, Function] = {}
+        self._inputs: dict[tuple[str, ...], Function] = {}
 
     def latent(self, name: str, function: Function) -> None:
-        """Add the continuous latent ``name`` with its density given its parents."""
-        check_function(function)
-        self._latents[self._fresh(name)] = function
+        """Add the latent ``name`` with its density given its parents.
 
-    def observed(self, name: str, function: Function) -> None:
-        """Add the observed variable ``name`` with its density (or mass) given its latent parents."""
+        A function with finitely many values, such as ``pc.Discrete(3)``, makes it discrete, and
+        ``pc.MultivariateNormal`` makes it a vector.
+        """
         check_function(function)
-        self._observed[self._fresh(name)] = function
+        (fresh,) = self._fresh(name)
+        self._latents[fresh] = function
+
+    def observed(self, name: str | Sequence[str], function: Function) -> None:
+        """Add the observed variable ``name``, or several with a joint density, with its density given its parents.
+
+        A parent may be a latent or an observed variable.
+        """
+        check_function(function)
+        self._inputs[self._fresh(*variable_names(name, function))] = function
 
     @property
     def latents(self) -> Mapping[str, Function]:
@@ -63,7 +85,12 @@ class BayesNet:
     @property
     def variables(self) -> Mapping[str, Function]:
         """The observed variables and their functions, in the order of the data's columns: that of their addition."""
-        return dict(self._observed)
+        return {name: function for names, function in self._inputs.items() for name in names}
+
+    @property
+    def inputs(self) -> Mapping[tuple[str, ...], Function]:
+        """The densities of the observed variables: of each by itself, or of several jointly."""
+        return dict(self._inputs)
 
     @property
     def children_first(self) -> tuple[str, ...]:
@@ -74,36 +101,38 @@ class BayesNet:
 
     def check(self) -> None:
         """Raise an error that names the problem if no circuit can be built from the network."""
-        if not self._observed:
+        observed = self.variables
+        if not observed:
             raise ArgumentError("net", "at least one observed variable", "none", "add one with net.observed(...)")
-        for name, function in (self._latents | self._observed).items():
+        for name, function in {**self._latents, **observed}.items():
             for parent in function.parents:
-                self._check_parent(name, parent)
-        topological_order({name: function.parents for name, function in self._latents.items()})
+                self._check_parent(name, parent, observed)
+        topological_order({name: function.parents for name, function in {**self._latents, **observed}.items()})
 
-    def _check_parent(self, name: str, parent: str) -> None:
-        if parent in self._observed:
+    def _check_parent(self, name: str, parent: str, observed: Mapping[str, Function]) -> None:
+        if parent in observed and name in self._latents:
             raise ArgumentError(
                 "net",
-                f"{name!r} to have latent parents only",
+                f"the latent {name!r} to have latent parents only",
                 f"the observed parent {parent!r}",
-                f"{parent!r} would stand in two factors of a product, which is then not decomposable; "
-                "put a latent between the two",
+                "the weights of a circuit are the same for all data points, and these would depend on the data; "
+                f"let an observed variable depend on {parent!r} and {name!r} instead",
             )
-        if parent not in self._latents:
+        if parent not in self._latents and parent not in observed:
             raise ArgumentError(
                 "net",
-                f"every parent of {name!r} to be a latent of the network",
+                f"every parent of {name!r} to be in the network",
                 f"the unknown name {parent!r}",
                 f"add it with net.latent({parent!r}, ...); latents so far: {', '.join(self._latents) or 'none'}",
             )
 
-    def _fresh(self, name: str) -> str:
-        if not isinstance(name, str) or not name:
-            raise ArgumentError("name", "a non-empty string", name)
-        if name in self._latents or name in self._observed:
-            raise ArgumentError("name", "a name not yet in the network", name, "names are unique; choose another")
-        return name
+    def _fresh(self, *names: str) -> tuple[str, ...]:
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise ArgumentError("name", "a non-empty string", name)
+            if name in self._latents or name in self.variables:
+                raise ArgumentError("name", "a name not yet in the network", name, "names are unique; choose another")
+        return names
 
     def __repr__(self) -> str:
-        return f"BayesNet(latents: {', '.join(self._latents)}; observed: {', '.join(self._observed)})"
+        return f"BayesNet(latents: {', '.join(self._latents)}; observed: {', '.join(self.variables)})"

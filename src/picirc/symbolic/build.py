@@ -42,8 +42,8 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
     factors, units = _Buckets[Factor](), _Buckets[Unit]()
     for name, function in latents.items():
         factors.add(frozenset((name, *function.parents)), Factor((name,), function))
-    for name, function in net.variables.items():
-        units.add(frozenset(function.parents), Input(name, function))
+    for names, function in net.inputs.items():
+        units.add(frozenset(function.parents) & latents.keys(), Input(names, function))
     for name in _order(net, order, latents):
         mentioned, carried = units.take(name), factors.take(name)
         free = frozenset().union(*(latents for latents, _ in (*mentioned, *carried))) - {name}
@@ -168,7 +168,7 @@ def _product(units: Sequence[Unit]) -> Unit:
 def _fruitful(net: BayesNet) -> Mapping[str, Function]:
     """The latents with an observed descendant."""
     needed: set[str] = set()
-    stack = [parent for function in net.variables.values() for parent in function.parents]
+    stack = [parent for function in net.inputs.values() for parent in function.parents if parent in net.latents]
     while stack:
         name = stack.pop()
         if name not in needed:
@@ -180,7 +180,7 @@ def _fruitful(net: BayesNet) -> Mapping[str, Function]:
 def _order(net: BayesNet, order: Sequence[str] | None, latents: Mapping[str, Function]) -> Sequence[str]:
     if order is None:
         densities = [frozenset((name, *function.parents)) for name, function in latents.items()]
-        inputs = [frozenset(function.parents) for function in net.variables.values()]
+        inputs = [frozenset(function.parents) & latents.keys() for function in net.inputs.values()]
         first = [name for name in net.children_first if name in latents]
         return default_order(tuple(latents), densities, inputs, first)
     if sorted(order) != sorted(net.latents):

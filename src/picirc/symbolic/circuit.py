@@ -26,13 +26,24 @@ class Sized(Protocol):
 
 @dataclass(frozen=True)
 class Properties:
-    """The structural properties of a circuit; ``violations`` explains each property that does not hold."""
+    """The structural properties of a circuit.
+
+    Attributes:
+        smooth: All inputs of a sum depend on the same variables.
+        decomposable: The inputs of a product depend on disjoint sets of variables.
+        structured_decomposable: All products over the same variables split them in the same way.
+        tree_shaped: No unit is used twice.
+        violations: An explanation of each property that does not hold.
+        conditions: The observed parents of each observed variable that has any. Such a circuit is not decomposable:
+            what it says about a variable depends on others whose values must be known.
+    """
 
     smooth: bool
     decomposable: bool
     structured_decomposable: bool
     tree_shaped: bool
     violations: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     def require(self, *names: str, purpose: str) -> None:
         """Raise a StructureError that names the offending unit unless all given properties hold."""
@@ -73,7 +84,9 @@ class SymbolicCircuit:
             raise ArgumentError("root", "a unit (Input, Integral, Sum, Product)", type(root).__name__)
         self.root = root
         self.units: tuple[Unit, ...] = _children_first(root)
-        self._names: tuple[str, ...] = tuple(dict.fromkeys(u.variable for u in self.units if isinstance(u, Input)))
+        self._names: tuple[str, ...] = tuple(
+            dict.fromkeys(name for unit in self.units if isinstance(unit, Input) for name in unit.variables)
+        )
         self._scope, self._free = _scopes(self.units, self._names)
         self.variables = self._columns(variables)
         self._check_latents()
@@ -104,9 +117,10 @@ class SymbolicCircuit:
         for unit in reversed(self.units):
             match unit:
                 case Input():
-                    names[unit] = f"p({_given(unit.variable, unit.function.parents)})"
+                    names[unit] = f"p({_given(', '.join(unit.variables), unit.function.parents)})"
                 case Integral():
-                    names[unit] = f"∫{','.join(unit.variables)}"
+                    sign = "Σ" if all(z in self.discrete for z in unit.variables) else "∫"
+                    names[unit] = f"{sign}{','.join(unit.variables)}"
                 case Sum() | Product():
                     sign = "⊕" if isinstance(unit, Sum) else "⊗"
                     counts[sign] += 1
@@ -123,7 +137,48 @@ class SymbolicCircuit:
             "tree_shaped": self._shared(),
         }
         violations = {name: reason for name, reason in found.items() if reason}
-        return Properties(**{name: not reason for name, reason in found.items()}, violations=violations)
+        held = {name: not reason for name, reason in found.items()}
+        return Properties(**held, violations=violations, conditions=self.conditions)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, tuple[str, ...]]:
+        """For each observed variable that is conditioned on others, its observed parents."""
+        found: dict[str, dict[str, None]] = {}
+        for unit in self.units:
+            if isinstance(unit, Input):
+                parents = [parent for parent in unit.function.parents if parent in self.variables]
+                for variable in unit.variables if parents else ():
+                    found.setdefault(variable, {}).update(dict.fromkeys(parents))
+        return {variable: tuple(parents) for variable, parents in found.items()}
+
+    @cached_property
+    def discrete(self) -> Mapping[str, int]:
+        """The number of values of each discrete latent."""
+        found = {}
+        for z, functions in self.densities.items():
+            sizes = {getattr(function, "values", None) for function in functions}
+            if len(sizes) == 1 and (size := sizes.pop()) is not None:
+                found[z] = size
+        return found
+
+    @cached_property
+    def dims(self) -> Mapping[str, int]:
+        """The number of components of each latent that is a vector."""
+        return {
+            z: dims for z, functions in self.densities.items() for f in functions if (dims := getattr(f, "dims", 0))
+        }
+
+    def check_products(self, purpose: str) -> None:
+        """Raise an error unless each variable's own distribution stands in one input of every product at most.
+
+        Every decomposable circuit fulfils this. It is what remains of it if variables are conditioned on others.
+        """
+        own: dict[Unit, frozenset[str]] = {}
+        for unit in () if self.properties.decomposable else self.units:
+            below = [own[child] for child in unit.inputs]
+            own[unit] = frozenset(unit.variables) if isinstance(unit, Input) else frozenset().union(*below)
+            if isinstance(unit, Product) and sum(map(len, below)) > len(own[unit]):
+                self.properties.require("decomposable", purpose=purpose)
 
     @cached_property
     def densities(self) -> Mapping[str, tuple[Function, ...]]:
@@ -159,12 +214,15 @@ class SymbolicCircuit:
             nested: Whether to compute them for nested quadrature, where a latent has states for each combination of
                 its ancestors' states.
         """
-        missing = [z for z in self.latents if isinstance(rule, Mapping) and z not in rule]
+        missing = [z for z in self.latents if isinstance(rule, Mapping) and z not in rule and z not in self.discrete]
         if missing:
             raise ArgumentError(
                 "rule", f"a rule for each latent ({', '.join(self.latents)})", f"none for {missing[0]!r}"
             )
-        counts = {z: len(rule[z] if isinstance(rule, Mapping) else rule) for z in self.latents}
+        counts = {
+            z: self.discrete[z] if z in self.discrete else len(rule[z] if isinstance(rule, Mapping) else rule)
+            for z in self.latents
+        }
 
         def size(latents: AbstractSet[str]) -> int:
             axes = {axis for z in latents for axis in self.lineage[z]} if nested else latents
@@ -311,8 +369,9 @@ def _scopes(units: Iterable[Unit], names: Sequence[str]) -> tuple[dict[Unit, int
     free: dict[Unit, frozenset[str]] = {}
     for unit in units:
         if isinstance(unit, Input):
-            scope[unit] = bit[unit.variable]
-            free[unit] = frozenset(unit.function.parents)
+            parents = frozenset(unit.function.parents)
+            scope[unit] = reduce(or_, (bit[name] for name in (*unit.variables, *(parents & bit.keys()))))
+            free[unit] = parents - bit.keys()
             continue
         scope[unit] = reduce(or_, (scope[child] for child in unit.inputs), 0)
         free[unit] = frozenset().union(*(free[child] for child in unit.inputs))
@@ -326,7 +385,7 @@ def _fields(unit: Unit) -> tuple[Any, ...]:
     """The arguments of a unit, without the units below it."""
     match unit:
         case Input():
-            return unit.variable, unit.function
+            return unit.variables, unit.function
         case Integral():
             return unit.variables, [(factor.variables, factor.function) for factor in unit.factors]
         case Sum():

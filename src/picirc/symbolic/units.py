@@ -12,20 +12,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from picirc.errors import ArgumentError
-from picirc.structure.bayesnet import Function, check_function
+from picirc.structure.bayesnet import Function, check_function, variable_names
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class Input:
-    """The density ``p(X | Z_c)`` of one observed variable given the parents of its function."""
+    """The density ``p(X | Z_c)`` of one observed variable, or of several, given the parents of its function.
 
-    variable: str
+    Args:
+        variables: The observed variable; several if the function is a joint density, such as ``pc.MultivariateNormal``.
+        function: The density.
+    """
+
+    variables: tuple[str, ...]
     function: Function
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.variable, str) or not self.variable:
-            raise ArgumentError("variable", "a non-empty string", self.variable)
-        check_function(self.function)
+    def __init__(self, variables: str | Sequence[str], function: Function) -> None:
+        check_function(function)
+        object.__setattr__(self, "variables", variable_names(variables, function))
+        object.__setattr__(self, "function", function)
+
+    @property
+    def variable(self) -> str:
+        """The observed variable; the first of several."""
+        return self.variables[0]
 
     @property
     def inputs(self) -> tuple[Unit, ...]:
