@@ -40,6 +40,7 @@ MOST_COLUMNS_TOGETHER = 40
 SMALL_BLOCK = 4
 
 KINDS = ("mixture", "tree", "auto")
+FEWEST_HELD_OUT = 100  # rows of a table of which some are held out to end the training of a tree
 # Settings that have a meaning for any kind of model; who gives another one wants a tree.
 _OF_ANY = {
     "kind",
@@ -173,7 +174,8 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
         found = replace(found, block=SMALL_BLOCK)
     decided = {name: value for name, value in given.items() if value is not None}
     if not set(decided) <= _OF_ANY:
-        found = replace(found, kind="tree")
+        # Rows are held out of a very small table only to choose between kinds of models.
+        found = replace(found, kind="tree", held_out=0.0 if rows < FEWEST_HELD_OUT else found.held_out)
     if "steps" in decided:
         steps = check_integer("steps", decided["steps"])
         shorter = min(found.target_steps, steps)
@@ -186,7 +188,7 @@ def _for_size(rows: int, columns: int) -> Defaults:
 
     Nothing is held out of a table so small that the part held out would say nothing.
     """
-    if rows < 100:
+    if rows < FEWEST_HELD_OUT:
         return Defaults(
             points=8, width=16, steps=100, rate=1e-2, weight_decay=1e-2, validate_every=25, patience=100,
             held_out=0.2 if rows >= 25 else 0.0, floor=0.3, members=4, states=8 if rows >= 25 else 1,
