@@ -188,5 +188,5 @@ def test_every_loop_is_used(both):
     used = set[str]()
     for name in ("tree", "graph"):
         qpc, x = free(CIRCUITS[name].qpc(dtype=torch.float32)), data(CIRCUITS[name], 3)
-        used |= both(lambda qpc=qpc, x=x: [*gradients(qpc, x), qpc.mpe(x), qpc.sample(3)])[2]
+        used |= both(lambda qpc=qpc, x=x: [*gradients(qpc, x), qpc.mpe(x), qpc.sample(1000)])[2]
     assert used == LOOPS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from mixed_tables import mixed_model, mixed_table
 
 import picirc as pc
 from picirc.errors import ArgumentError
+from processes import CONTEXT
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_parts_give_the_result_of_the_whole_and_empty_ones_its_types(path, rows,
 
 def test_another_process_computes_the_same_bits(path, rows):
     each = pickle.loads(pickle.dumps(pc.mapper(path, "score")))
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, CONTEXT) as pool:
         assert pool.submit(each, rows).result().equals(each(rows))
 
 

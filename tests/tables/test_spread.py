@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import picirc as pc
 from picirc.errors import ArgumentError
 from picirc.tables import spread as module
 from picirc.tables.spread import MANIFEST, find_fragments, plan_spread
+from processes import CONTEXT
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,7 @@ def test_real_processes_write_the_same_bytes(model, big, tmp_path, here, monkeyp
     impute = pc.mapper(model, "impute")
     plan_spread(impute, big, tmp_path / "one", workers=1).run()
     monkeypatch.undo()
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: CONTEXT)  # faster than to spawn, else the same
     plan_spread(impute, big, tmp_path / "two", workers=2).run()
     assert outputs(tmp_path / "two") == outputs(tmp_path / "one")
 
