@@ -117,7 +117,7 @@ def test_circuits_that_split_in_several_ways_are_refused(name):
 
 def two_dimensional(p: pc.QPC, q: pc.QPC) -> torch.Tensor:
     """``log ∫ p q`` on a dense grid."""
-    points, weights = line(9.0, 401)
+    points, weights = line(9.0, 121)
     x = torch.cartesian_prod(points, points)
     return ((p.log_prob(x) + q.log_prob(x)).exp() * torch.outer(weights, weights).flatten()).sum().log()
 
