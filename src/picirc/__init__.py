@@ -79,11 +79,11 @@ if TYPE_CHECKING:
     from picirc.quadrature import whole_line as whole_line
     from picirc.report import write_report as write_report
     from picirc.sequences import Forecast as Forecast
-    from picirc.sequences import PICSequences as PICSequences
     from picirc.sequences import SequenceModel as SequenceModel
     from picirc.sequences import fit_sequences as fit_sequences
     from picirc.sequences import state_space as state_space
     from picirc.sequences import write_sequence_report as write_sequence_report
+    from picirc.sequences.estimator import PICSequences as PICSequences
     from picirc.structure.bayesnet import BayesNet as BayesNet
     from picirc.structure.chow_liu import hidden_chow_liu as hidden_chow_liu
     from picirc.structure.regions import RegionGraph as RegionGraph
@@ -147,9 +147,8 @@ _HOMES = {
         *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal", "whole_line"),
     ),
     "report": ("write_report",),
-    "sequences": (
-        *("Forecast", "PICSequences", "SequenceModel", "fit_sequences", "state_space", "write_sequence_report"),
-    ),
+    "sequences.estimator": ("PICSequences",),
+    "sequences": (*("Forecast", "SequenceModel", "fit_sequences", "state_space", "write_sequence_report"),),
     "structure.bayesnet": ("BayesNet",),
     "structure.chow_liu": ("hidden_chow_liu",),
     "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),

@@ -15,12 +15,12 @@ from picirc.compile.plan import plan_structure
 from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
 from picirc.inputs import Family, Gaussian, as_columns
+from picirc.inputs.clusters import clusters
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.inputs.finite import FiniteFamily
 from picirc.inputs.numerics import observed_mean, observed_std, probabilities
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
-from picirc.structure.clusters import clusters
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure

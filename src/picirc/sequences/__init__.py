@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from picirc.sequences.estimator import PICSequences
 from picirc.sequences.fit import Settings, fit_sequences
 from picirc.sequences.model import Forecast, OnlineFilter, SequenceModel, StatePosterior, state_space
 from picirc.sequences.page import write_sequence_report
@@ -11,7 +10,6 @@ from picirc.sequences.page import write_sequence_report
 __all__ = [
     "Forecast",
     "OnlineFilter",
-    "PICSequences",
     "SequenceModel",
     "Settings",
     "StatePosterior",
