@@ -71,7 +71,7 @@ def _kill(command: list[str], after: float) -> None:
     children = _children(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120  # a worker that is still importing notices only afterwards
     while any(Path(f"/proc/{child}").exists() for child in children) and time.monotonic() < deadline:
         time.sleep(0.02)
     left = [child for child in children if Path(f"/proc/{child}").exists()]
