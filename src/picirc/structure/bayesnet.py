@@ -58,6 +58,7 @@ class BayesNet:
     def __init__(self) -> None:
         self._latents: dict[str, Function] = {}
         self._inputs: dict[tuple[str, ...], Function] = {}
+        self._variables: dict[str, Function] = {}
 
     def latent(self, name: str, function: Function) -> None:
         """Add the latent ``name`` with its density given its parents.
@@ -75,7 +76,9 @@ class BayesNet:
         A parent may be a latent or an observed variable.
         """
         check_function(function)
-        self._inputs[self._fresh(*variable_names(name, function))] = function
+        names = self._fresh(*variable_names(name, function))
+        self._inputs[names] = function
+        self._variables.update(dict.fromkeys(names, function))
 
     @property
     def latents(self) -> Mapping[str, Function]:
@@ -85,7 +88,7 @@ class BayesNet:
     @property
     def variables(self) -> Mapping[str, Function]:
         """The observed variables and their functions, in the order of the data's columns: that of their addition."""
-        return {name: function for names, function in self._inputs.items() for name in names}
+        return dict(self._variables)
 
     @property
     def inputs(self) -> Mapping[tuple[str, ...], Function]:
@@ -130,7 +133,7 @@ class BayesNet:
         for name in names:
             if not isinstance(name, str) or not name:
                 raise ArgumentError("name", "a non-empty string", name)
-            if name in self._latents or name in self.variables:
+            if name in self._latents or name in self._variables:
                 raise ArgumentError("name", "a name not yet in the network", name, "names are unique; choose another")
         return names
 

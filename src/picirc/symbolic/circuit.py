@@ -369,9 +369,9 @@ def _scopes(units: Iterable[Unit], names: Sequence[str]) -> tuple[dict[Unit, int
     free: dict[Unit, frozenset[str]] = {}
     for unit in units:
         if isinstance(unit, Input):
-            parents = frozenset(unit.function.parents)
-            scope[unit] = reduce(or_, (bit[name] for name in (*unit.variables, *(parents & bit.keys()))))
-            free[unit] = parents - bit.keys()
+            parents = unit.function.parents
+            scope[unit] = reduce(or_, (bit[name] for name in (*unit.variables, *parents) if name in bit))
+            free[unit] = frozenset(name for name in parents if name not in bit)
             continue
         scope[unit] = reduce(or_, (scope[child] for child in unit.inputs), 0)
         free[unit] = frozenset().union(*(free[child] for child in unit.inputs))
