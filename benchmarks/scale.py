@@ -55,7 +55,7 @@ def write_table(folder: Path, rows: int) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def fit(folder: Path, model: Path, options: dict[str, Any]) -> dict[str, float]:
+def fit(folder: Path, model: Path, options: dict[str, Any]) -> dict[str, Any]:
     """Learn from a folder in this process, which should be new."""
     import torch
 
@@ -71,8 +71,7 @@ def fit(folder: Path, model: Path, options: dict[str, Any]) -> dict[str, float]:
     return {
         "seconds": seconds,
         "processor": processor,
-        "structure": found.summary["seconds"]["structure"],
-        "training": found.summary["seconds"]["training"],
+        "kind": found.summary["kind"],
         "peak_mib": peak / 1024,
         "imports_mib": before / 1024,
         "log_density": found.summary["log_density"]["valid"],
@@ -185,8 +184,7 @@ def plot(fits: list[dict[str, float]], path: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
     rows = [entry["rows"] for entry in fits]
-    left.loglog(rows, [entry["structure"] for entry in fits], "o-", label="first pass and structure")
-    left.loglog(rows, [entry["training"] for entry in fits], "s-", label="training")
+    left.loglog(rows, [entry["seconds"] for entry in fits], "s-", label="training")
     left.set(xlabel="rows", ylabel="seconds")
     left.legend()
     right.semilogx(rows, [entry["peak_mib"] / 1024 for entry in fits], "o-")
@@ -195,16 +193,16 @@ def plot(fits: list[dict[str, float]], path: Path) -> None:
     figure.savefig(path)
 
 
-def _fitted(size: int, work: Path, options: dict[str, Any]) -> dict[str, float]:
+def _fitted(size: int, work: Path, options: dict[str, Any]) -> dict[str, Any]:
     folder = work / "table"
     shutil.rmtree(folder, ignore_errors=True)
     started = time.perf_counter()
     written = write_table(folder, size)
-    entry = {"rows": size, "bytes": written, "made": time.perf_counter() - started}
+    entry: dict[str, Any] = {"rows": size, "bytes": written, "made": time.perf_counter() - started}
     entry |= in_process(fit, folder, work / "model", options)
     print(
-        f"{size:>12,} rows, {written / 2**20:,.0f} MiB: first pass and structure {entry['structure']:.0f} s, training "
-        f"{entry['training']:.0f} s, {entry['processor']:.0f} s of the processor, peak {entry['peak_mib']:,.0f} MiB",
+        f"{size:>12,} rows, {written / 2**20:,.0f} MiB: a {entry['kind']} in {entry['seconds']:.0f} s, "
+        f"{entry['processor']:.0f} s of the processor, peak {entry['peak_mib']:,.0f} MiB",
         flush=True,
     )
     return entry
