@@ -184,13 +184,12 @@ def plot(fits: list[dict[str, float]], path: Path) -> None:
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3))
     rows = [entry["rows"] for entry in fits]
-    left.loglog(rows, [entry["seconds"] for entry in fits], "s-", label="training")
-    left.set(xlabel="rows", ylabel="seconds")
-    left.legend()
+    left.loglog(rows, [entry["seconds"] for entry in fits], "o-")
+    left.set(xlabel="rows", ylabel="seconds of a fit")
     right.semilogx(rows, [entry["peak_mib"] / 1024 for entry in fits], "o-")
     right.set(xlabel="rows", ylabel="peak memory (GiB)", ylim=(0, 2))
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, dpi=150)
 
 
 def _fitted(size: int, work: Path, options: dict[str, Any]) -> dict[str, Any]:
@@ -263,7 +262,7 @@ def main() -> None:
     for size in (int(float(text)) for text in arguments.sizes.split(",")):
         found["fits"].append(_fitted(size, arguments.work, options))
         record()
-        plot(found["fits"], arguments.out.with_suffix(".svg"))
+        plot(found["fits"], arguments.out.with_suffix(".png"))
         if "maps" not in found and arguments.map_rows:
             found["maps"] = _mapped(int(arguments.map_rows), arguments.work)
             found["steps_of_training"] = training_steps(4096, 10)
