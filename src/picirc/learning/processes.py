@@ -7,11 +7,15 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+# After a restart processes may wait for each other in vain; then all of them fail, and torchrun starts them again.
+_PATIENCE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Processes:
         if count == 1:
             return Processes(0, 1)
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
         return Processes(dist.get_rank(), dist.get_world_size())
 
     @property
