@@ -457,3 +457,12 @@ def test_heavy_tails_need_the_whole_line(df):
     dense = [(stats.t.pdf(z - 0.5, df) * stats.norm.pdf(v, z, 0.7) * slope).sum() for v in x]
     found = circuit.integrate(pc.whole_line(1024)).log_prob(torch.tensor(x)[:, None])
     np.testing.assert_allclose(found, np.log(dense), atol=1e-6)
+
+
+def test_a_link_may_return_a_tuple_of_tensors_and_numbers():
+    z = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    tuple_of = pc.Conditional(pc.Gaussian(), lambda z: (z, 1.5), ["z"])
+    stacked = pc.Conditional(pc.Gaussian(), lambda z: torch.stack([z, torch.full_like(z, 1.5)], -1), ["z"])
+    assert torch.equal(tuple_of.parameters(z), stacked.parameters(z))
+    with pytest.raises(pc.ArgumentError, match="2 parameters of Gaussian"):
+        pc.Conditional(pc.Gaussian(), lambda z: (z, 1.5, 1.0), ["z"]).parameters(z)

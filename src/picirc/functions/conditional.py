@@ -58,15 +58,15 @@ class Conditional(Parametric):
 
     Args:
         family: The family, for example ``pc.Gaussian()``.
-        link: ``link(*parents)`` gives the parameters, ``(..., P)`` for a family with ``P`` of them (or ``(...)`` when
-            ``P`` is one).
+        link: ``link(*parents)`` gives the parameters: a tuple of ``P`` tensors or numbers for a family with ``P`` of
+            them, or one tensor ``(..., P)``, or ``(...)`` when ``P`` is one.
         parents: The names of the parents, in the order of the arguments.
         unconstrained: The link returns any real numbers, as a neural net does, and the family makes them valid:
             ``family.constrain(link(z))``.
 
     Example:
         >>> import picirc as pc
-        >>> shock = Conditional(pc.Gaussian(), lambda z: torch.stack([0 * z, (z / 2).exp()], -1), ["z"])
+        >>> shock = Conditional(pc.Gaussian(), lambda z: (0.0, (z / 2).exp()), ["z"])
         >>> mean, std = shock.moments(torch.tensor([0.0, 2.0]))
         >>> std
         tensor([1.0000, 2.7183])
@@ -75,7 +75,7 @@ class Conditional(Parametric):
     def __init__(
         self,
         family: Family,
-        link: Callable[..., Tensor],
+        link: Callable[..., Any],
         parents: Sequence[str] = (),
         *,
         unconstrained: bool = False,
@@ -96,7 +96,7 @@ class Conditional(Parametric):
 
     def parameters(self, *parents: Tensor) -> Tensor:
         """The valid parameters ``(..., P)`` at the given values of the parents."""
-        raw = torch.as_tensor(self.link(*parents))
+        raw = _stacked(self.link(*parents))
         if self.family.size == 1 and raw.ndim <= max((parent.ndim for parent in parents), default=0):
             raw = raw.unsqueeze(-1)
         if raw.ndim == 0 or raw.shape[-1] != self.family.size:
@@ -115,6 +115,15 @@ class Conditional(Parametric):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.family!r}{_given(self.parents)})"
+
+
+def _stacked(found: Any) -> Tensor:
+    """What a link returned as one tensor; the parts of a tuple are put side by side."""
+    if isinstance(found, tuple) and any(isinstance(part, Tensor) for part in found):
+        like = next(part for part in found if isinstance(part, Tensor))
+        parts = [torch.as_tensor(part, dtype=like.dtype, device=like.device) for part in found]
+        return torch.stack(torch.broadcast_tensors(*parts), -1)
+    return torch.as_tensor(found)
 
 
 class Discrete(Conditional):
