@@ -12,6 +12,7 @@ import os
 import platform
 import resource
 import shutil
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -245,13 +246,15 @@ def main() -> None:
     parser.add_argument("--sizes", default="1e4,1e5,1e6,1e7", help="rows of the tables to learn from")
     parser.add_argument("--map-rows", type=float, default=200_000, help="rows to score, impute and sample; 0 for none")
     parser.add_argument("--steps", type=int, default=None, help="steps of a training; by default those of fit_table")
-    parser.add_argument(
-        "--work", type=Path, default=Path("/tmp/picirc-scale"), help="a folder for tables; it is emptied"
-    )
+    parser.add_argument("--work", type=Path, default=None, help="where a folder for the tables is made")
     parser.add_argument("--out", type=Path, default=HERE / "results" / f"scale-{time.strftime('%Y-%m-%d')}.json")
     arguments = parser.parse_args()
-    shutil.rmtree(arguments.work, ignore_errors=True)
-    arguments.work.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(prefix="picirc-scale-", dir=arguments.work) as work:
+        measure(arguments, Path(work))
+
+
+def measure(arguments: argparse.Namespace, work: Path) -> None:
+    """Run everything, and write the results after each part."""
     options = {} if arguments.steps is None else {"steps": arguments.steps}
     found: dict[str, Any] = {"columns": COLUMNS, "cores": os.cpu_count(), "python": platform.python_version()}
     found |= {"load": os.getloadavg()[0], "steps": arguments.steps, "fits": []}
@@ -260,15 +263,14 @@ def main() -> None:
         arguments.out.write_text(json.dumps(found, indent=1) + "\n")
 
     for size in (int(float(text)) for text in arguments.sizes.split(",")):
-        found["fits"].append(_fitted(size, arguments.work, options))
+        found["fits"].append(_fitted(size, work, options))
         record()
         plot(found["fits"], arguments.out.with_suffix(".png"))
         if "maps" not in found and arguments.map_rows:
-            found["maps"] = _mapped(int(arguments.map_rows), arguments.work)
+            found["maps"] = _mapped(int(arguments.map_rows), work)
             found["steps_of_training"] = training_steps(4096, 10)
             print(found["steps_of_training"], flush=True)
             record()
-    shutil.rmtree(arguments.work)
 
 
 if __name__ == "__main__":
