@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from picirc.data.tables import import_arrow
 from picirc.errors import ArgumentError
 
 _BUFFER = 2**20  # bytes of a column that are read ahead
@@ -101,11 +102,7 @@ def open_stream(table: Any) -> Stream | None:
 
 
 def _dataset_at(path: Path) -> Any:
-    try:
-        arrow, datasets = import_module("pyarrow"), import_module("pyarrow.dataset")
-    except ImportError as error:
-        remedy = "install the extra picirc[data]"
-        raise ArgumentError("path", "a file that can be read without pyarrow", str(path), remedy) from error
+    arrow, datasets = import_arrow(path, "pyarrow", "pyarrow.dataset")
     if not path.exists():
         raise ArgumentError(str(path), "a file or a folder", "none there")
     files = [path]

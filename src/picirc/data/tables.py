@@ -358,12 +358,17 @@ def _as_list(cells: Any) -> list[Any]:
 # Parquet
 
 
-def _parquet_frame(path: Path, largest: int | None = None) -> Frame:
+def import_arrow(path: Path, *names: str) -> list[Any]:
+    """Modules of pyarrow, to read a file with; it is an optional dependency."""
     try:
-        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        return [import_module(name) for name in names]
     except ImportError as error:
         remedy = "install the extra picirc[data]"
         raise ArgumentError("path", "a file that can be read without pyarrow", str(path), remedy) from error
+
+
+def _parquet_frame(path: Path, largest: int | None = None) -> Frame:
+    arrow, parquet = import_arrow(path, "pyarrow", "pyarrow.parquet")
     if not path.is_file():
         raise ArgumentError(str(path), "a file", "none there")
     try:
