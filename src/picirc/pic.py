@@ -238,6 +238,8 @@ class PIC(Model):
         """Let the input nets begin with the distributions of whole columns, in units that suit each column."""
         for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
             assert isinstance(bank, Bank)
+            if bank.sharing == "full" and step.family.softmax:
+                continue  # all variables together are like none of them; from uniform tables the states part sooner
             columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
