@@ -16,7 +16,10 @@ import torch
 
 from harness import HERE, Budget, Experiment, Runner, chosen
 
-NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids", "search")
+NAMES = (
+    *("images", "best", "binomial", "steps", "seeds", "ptb", "cost", "fourier", "heatmaps"),
+    *("binary", "grids", "search"),
+)
 
 
 def experiment(name: str) -> Experiment:
