@@ -106,6 +106,8 @@ if TYPE_CHECKING:
     from picirc.tables import between as between
     from picirc.tables import fit_table as fit_table
     from picirc.tables import mapper as mapper
+    from picirc.tables import missing as missing
+    from picirc.tables import observed as observed
     from picirc.tables import one_of as one_of
 
 __version__ = "0.1.0"
@@ -155,7 +157,7 @@ _HOMES = {
     "structure.trees": ("LatentTree", "chain", "random_tree", "star"),
     "symbolic.circuit": ("Cost", "Properties"),
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
-    "tables": ("Schema", "TableModel", "between", "fit_table", "mapper", "one_of"),
+    "tables": ("Schema", "TableModel", "between", "fit_table", "mapper", "missing", "observed", "one_of"),
 }
 _MODULES = ("data", "io", "plot", "sequences", "tables")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

@@ -54,6 +54,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         settings: Mapping[str, Any] | None = None,
         unseen: str = "error",
         random_state: Any = 0,
+        missingness: bool = False,
     ) -> None:
         self.columns = columns
         self.points = points
@@ -62,6 +63,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.settings = settings
         self.unseen = unseen
         self.random_state = random_state
+        self.missingness = missingness
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save the fitted estimator: a folder that ``TableModel.load`` and ``pc.load`` can read, too."""
@@ -130,6 +132,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             columns,
             seed=as_seed(self.random_state),
             unseen=self.unseen,
+            missingness=self.missingness,
             points=self.points,
             width=self.width,
             steps=self.steps,
@@ -165,6 +168,7 @@ class PICDensity(DensityMixin, TableEstimator):  # type: ignore[misc]
             missing.
         quantile: The fraction of the training rows that ``anomaly`` calls anomalous.
         random_state: Determines everything random. The default is a fixed number: fitting twice gives the same model.
+        missingness: Also model which cells are missing, so that this tells something about the others.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel`.
@@ -191,8 +195,9 @@ class PICDensity(DensityMixin, TableEstimator):  # type: ignore[misc]
         unseen: str = "error",
         quantile: float = 0.01,
         random_state: Any = 0,
+        missingness: bool = False,
     ) -> None:
-        super().__init__(columns, points, width, steps, settings, unseen, random_state)
+        super().__init__(columns, points, width, steps, settings, unseen, random_state, missingness)
         self.quantile = quantile
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -297,6 +302,7 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
         unseen: What to do with a category that did not occur in ``fit``: ``"error"``, or ``"missing"`` to ignore it
             like a missing value (it stays in its cell).
         random_state: Determines everything random, including the draws of ``"sample"``.
+        missingness: Also model which cells are missing, so that this tells something about the others.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel`.
@@ -318,8 +324,9 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
         settings: Mapping[str, Any] | None = None,
         unseen: str = "error",
         random_state: Any = 0,
+        missingness: bool = False,
     ) -> None:
-        super().__init__(columns, points, width, steps, settings, unseen, random_state)
+        super().__init__(columns, points, width, steps, settings, unseen, random_state, missingness)
         self.how = how
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -381,6 +388,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         unlabelled: A value of ``y`` that stands for a missing label besides None and NaN, such as -1. Without it -1 is
             a class like any other.
         random_state: Determines everything random.
+        missingness: Also model which cells are missing, so that this tells something about the others.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel` of the features and the label.
@@ -407,8 +415,9 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         unseen: str = "error",
         unlabelled: Any = None,
         random_state: Any = 0,
+        missingness: bool = False,
     ) -> None:
-        super().__init__(columns, points, width, steps, settings, unseen, random_state)
+        super().__init__(columns, points, width, steps, settings, unseen, random_state, missingness)
         self.unlabelled = unlabelled
 
     def fit(self, X: Any, y: Any) -> Self:

@@ -376,3 +376,30 @@ def test_unseen_categories_may_count_as_missing(run, table, tmp_path):
     assert first[1] == run("score", tmp_path / "m", tmp_path / "b.csv")[1]
     assert run("impute", tmp_path / "m", tmp_path / "a.csv", "-o", tmp_path / "f.csv")[0] == 0
     assert read(tmp_path / "f.csv")[1][20][1] == "unicorn"  # it was observed
+
+
+# Missingness
+
+
+def test_missing_cells_are_evidence_and_can_be_drawn(run, table, tmp_path):
+    model = tmp_path / "gaps"
+    code, _, told = run("fit", table, "--out", model, "--missingness", *QUICK)
+    assert code == 0
+    assert "2 modelled" in told
+    out = tmp_path / "drawn.csv"
+    assert (
+        run("sample", model, "-n", 40, "-o", out, "--gaps", "--given", "pet=missing", "--given", "flag=observed")[0]
+        == 0
+    )
+    _, cells = read(out)
+    assert {row[1] for row in cells} == {""}
+    assert {row[2] for row in cells} <= {"0", "1"}
+    assert all(row[3] == "" or is_whole(row[3]) for row in cells)
+    assert run("impute", model, table, "-o", tmp_path / "filled.csv")[0] == 0
+    assert not any("" in row for row in read(tmp_path / "filled.csv")[1])
+
+
+def test_a_model_without_missingness_says_so(run, model, tmp_path):
+    code, _, told = run("sample", model, "-o", tmp_path / "x.csv", "--gaps")
+    assert code != 0
+    assert "missingness" in told

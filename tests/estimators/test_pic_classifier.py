@@ -17,7 +17,7 @@ SINGLE = {"members": 1}  # one training instead of four, for speed
 def test_real_classes_are_told_apart():
     X, y = load_wine(return_X_y=True)
     train, test, ours, theirs = train_test_split(X, y, test_size=0.4, random_state=0, stratify=y)
-    classifier = pc.PICClassifier(points=8, steps=60).fit(train, ours)
+    classifier = pc.PICClassifier(points=8, steps=100).fit(train, ours)
     assert classifier.score(test, theirs) > 0.93
 
 

@@ -144,6 +144,7 @@ def sample(
     out: Out,
     count: Annotated[int, Parameter(name=("--count", "-n"))] = 64,
     given: tuple[str, ...] = (),
+    gaps: bool = False,
     seed: Seed = 0,
     spreadsheet_safe: bool = False,
     query: QueryOptions = _QUERY,
@@ -156,7 +157,8 @@ def sample(
             a csv or an npy file.
         count: The number of rows.
         given: What is known of a column of a table: NAME=VALUE, NAME=LOW..HIGH (either end may be left out), or
-            NAME=VALUE|VALUE|... for one of several.
+            NAME=VALUE|VALUE|... for one of several; NAME=missing or NAME=observed for a model with --missingness.
+        gaps: Leave cells empty that are drawn to be missing, for a model with --missingness.
         seed: Determines the rows.
         spreadsheet_safe: Write texts that a spreadsheet program would take for formulas, which begin with =, +, - or @,
             with an apostrophe in front.
@@ -164,7 +166,7 @@ def sample(
     """
     from picirc.cli.queries import write_samples
 
-    write_samples(model, out, count, seed, query, spreadsheet_safe, given)
+    write_samples(model, out, count, seed, query, spreadsheet_safe, given, gaps)
 
 
 def impute(

@@ -140,15 +140,15 @@ def train_table(
         settings["patience"] = _NEVER
     chosen = choose(source.rows, len(source.frame.names), **settings, **size)
     if processes.first:
-        tell(source.schema(declared, columns.unseen, chosen.floor))
+        tell(source.schema(declared, columns.unseen, chosen.floor).with_missingness(columns.missingness))
     command = command_line("fit", data, reading, columns, model, training, output, arguments=[str(path)])
     checkpoints = _table_checkpoints(output, lasting=source.stream is not None or processes.count > 1)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
         with ExitStack() as stack:
             bars = [stack.enter_context(Progress(chosen.planned))] if processes.first else []
             found = fit_table(
-                source, declared, seed=training.seed, unseen=columns.unseen, settings=settings, callbacks=bars,
-                **size, **checkpoints,
+                source, declared, seed=training.seed, unseen=columns.unseen, missingness=columns.missingness,
+                settings=settings, callbacks=bars, **size, **checkpoints,
             )  # fmt: skip
         if processes.count > 1:
             torch.distributed.destroy_process_group()

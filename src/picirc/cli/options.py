@@ -97,11 +97,13 @@ class ColumnOptions:
             often), student, laplace, categorical, bernoulli, poisson or binomial.
         drop: The columns to leave out, such as identifiers.
         unseen: How to treat a category that is not in TABLE when the model is used.
+        missingness: Also model which cells are missing, so that this is evidence.
     """
 
     columns: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     unseen: Literal["error", "missing"] = "error"
+    missingness: bool = False
 
 
 @Parameter(name="*", group=_SEQUENCES)

@@ -55,7 +55,7 @@ from picirc.quadrature import (
 from picirc.report import write_report
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
-from picirc.tables.evidence import between, one_of
+from picirc.tables.evidence import between, missing, observed, one_of
 from picirc.tables.model import TableModel
 from picirc.tables.schema import EMPTY, Column, Schema
 
@@ -76,6 +76,7 @@ _MOST_POINTS = 2**16  # that a file may ask for
 _LISTED = 10  # anomalies that are printed
 _ROWS = 1024  # drawn at a time
 _FRAME_GREY = 64
+_PRESENCES = {"missing": missing, "observed": observed}
 
 
 def say(text: Any) -> None:
@@ -214,8 +215,8 @@ def _open_both(
             remedy = "set the separator of the cells with --delimiter"
         raise ArgumentError(str(file), f"the column {lacking[0]}", f"only {few(frame.names)}", remedy)
     gaps = _gaps(model.schema, frame)
-    missing = {name: int(gaps[name].sum()) if name in gaps else frame.rows for name in model.schema.names}
-    tell(Schema(tuple(replace(column, missing=missing[column.name]) for column in model.schema.columns), frame.rows))
+    counts = {name: int(gaps[name].sum()) if name in gaps else frame.rows for name in model.schema.names}
+    tell(Schema(tuple(replace(column, missing=counts[column.name]) for column in model.schema.columns), frame.rows))
     ignored = [name for name in frame.names if name not in model.schema.names]
     if ignored:
         tell(f"not in the model and ignored: {few(ignored)}")
@@ -406,14 +407,19 @@ def serve(page: Page, port: int, *, browser: bool) -> None:
 
 
 def read_given(schema: Schema, words: Sequence[str]) -> dict[str, Any] | None:
-    """Evidence as it is written on the command line: ``NAME=VALUE``, ``NAME=LOW..HIGH`` or ``NAME=VALUE|VALUE``."""
+    """Evidence as it is written on the command line.
+
+    It is ``NAME=VALUE``, ``NAME=LOW..HIGH``, ``NAME=VALUE|VALUE``, ``NAME=missing`` or ``NAME=observed``.
+    """
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not sign or not text:
             raise ArgumentError("--given", "NAME=VALUE, NAME=LOW..HIGH or NAME=VALUE|VALUE", word)
         column, (low, dots, high) = schema[name], text.partition("..")
-        if dots and column.dtype != "text":
+        if text in _PRESENCES and column.indicator and text not in column.categories:
+            found[name] = _PRESENCES[text]
+        elif dots and column.dtype != "text":
             found[name] = between(*(_cell(column, end) if end else None for end in (low, high)))
         elif "|" in text:
             found[name] = one_of([_cell(column, part) for part in text.split("|")])
@@ -435,7 +441,14 @@ def _cell(column: Column, text: str) -> Any:
 
 
 def write_samples(
-    path: Path, out: Path, count: int, seed: int, query: QueryOptions, safe: bool, given: Sequence[str] = ()
+    path: Path,
+    out: Path,
+    count: int,
+    seed: int,
+    query: QueryOptions,
+    safe: bool,
+    given: Sequence[str] = (),
+    gaps: bool = False,
 ) -> None:
     """Draw rows and write them."""
     check_integer("--count", count)
@@ -447,11 +460,11 @@ def write_samples(
             raise ArgumentError("--points, --rule", "neither for the model of a table", "one of them")
         check_output(out, path)
         model = _open_table_model(path)
-        drawn = model.sample(count, given=read_given(model.schema, given), seed=seed)
+        drawn = model.sample(count, given=read_given(model.schema, given), seed=seed, gaps=gaps)
         replace_files({out: encode_table(out.name, drawn, safe=safe)})
         return
-    if given:
-        raise ArgumentError("--given", "the model of a table", "another")
+    if given or gaps:
+        raise ArgumentError("--given" if given else "--gaps", "the model of a table", "another")
     check_output(out, path, endings=tuple(_ENCODERS))
     about = saved.data
     if suffix == ".png" and not about.get("image_shape"):

@@ -60,6 +60,8 @@ def train_sequences(
     output: OutputOptions,
 ) -> int:
     """Fit a model to the sequences in a table and save it; the exit code."""
+    if columns.missingness:
+        raise ArgumentError("--missingness", "a table of independent rows", "--sequences", "omit it")
     chosen = _chosen(data, model, training, output)
     if training.threads is not None:
         torch.set_num_threads(training.threads)

@@ -215,7 +215,7 @@ class TableQuestions:
         """Check evidence from the page."""
         if not isinstance(given, dict):
             raise ArgumentError("evidence", "a mapping from names of columns to what is known", type(given).__name__)
-        row, regions = np.full(len(self.axes), np.nan), {}
+        row, regions = np.full(self.schema.width, np.nan), {}
         for name, known in given.items():
             axis = self.axes[self.schema.index(name)]
             match self._known(axis, known):
@@ -310,7 +310,7 @@ class TableQuestions:
         if len(self.axes) == 1:
             return []
         kinds = ["categorical" if axis.column.coded else "ordinal" for axis in self.axes]
-        information = mutual_information(self._drawn, kinds)
+        information = mutual_information(self._drawn[:, : len(kinds)], kinds)
         edges = maximum_spanning_tree(information)
         return [{"ends": [a, b], "nats": float(information[a, b])} for a, b in edges]
 

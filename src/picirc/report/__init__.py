@@ -119,7 +119,7 @@ def _subtitle(material: Material) -> str:
 
 
 def _tiles(material: Material) -> Markup:
-    gone = float(material.encoded.isnan().double().mean())
+    gone = float(material.encoded[:, : len(material.fields)].isnan().double().mean())
     mean = float(np.mean(material.log_densities))
     facts = [
         ("rows", f"{material.rows:,}"),

@@ -150,7 +150,7 @@ def gather(model: TableModel, table: Any, seed: int) -> Material:
     kinds = ["categorical" if column.coded else "ordinal" for column in model.schema.columns]
     # Equally many rows of both, because the estimate depends on the number of rows.
     data = encoded[some_rows(len(encoded), count, (seed, 0))]
-    both = [mutual_information(rows, kinds) for rows in (data, drawn[: len(data)].numpy())]
+    both = [mutual_information(rows[:, : len(kinds)], kinds) for rows in (data, drawn[: len(data)].numpy())]
     return Material(model, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
 
 

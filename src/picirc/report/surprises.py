@@ -87,7 +87,7 @@ def all_ranks(material: Material) -> tuple[list[Ranks], list[str]]:
     rows = material.encoded[torch.as_tensor(chosen)]
     rng = np.random.default_rng((material.seed, 3))
     found, without = [], []
-    for cells in given_others(qpc, rows):
+    for cells in given_others(qpc, rows, len(material.fields)):
         name = material.fields[cells.column].name
         if not material.fields[cells.column].labels and len(cells.values.unique()) == 1:
             continue  # a constant says nothing about calibration

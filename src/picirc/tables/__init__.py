@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from picirc.tables.defaults import Defaults, choose
-from picirc.tables.evidence import Between, OneOf, between, one_of
+from picirc.tables.evidence import Between, OneOf, Presence, between, missing, observed, one_of
 from picirc.tables.fitting import fit_table
 from picirc.tables.mapping import Mapper, mapper
 from picirc.tables.model import TableModel
 from picirc.tables.schema import Column, Schema
 
 __all__ = [
-    "Between", "Column", "Defaults", "Mapper", "OneOf", "Schema", "TableModel", "between", "choose", "fit_table",
-    "mapper", "one_of",
+    "Between", "Column", "Defaults", "Mapper", "OneOf", "Presence", "Schema", "TableModel", "between", "choose",
+    "fit_table", "mapper", "missing", "observed", "one_of",
 ]  # fmt: skip

@@ -100,7 +100,7 @@ class CellDistributions:
         return torch.stack(found).sum(0).clamp(0, 1)
 
 
-def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
+def given_others(qpc: QPC, rows: Tensor, columns: int | None = None) -> list[CellDistributions]:
     """The distributions of all cells of a table given the others of their rows, from one pass up and one down.
 
     The flow of a state k of the latent above x_j is its posterior probability given the whole row, proportional to
@@ -110,6 +110,7 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     Args:
         qpc: The circuit, in double precision.
         rows: ``(rows, columns)``; NaN is missing, and integrated out.
+        columns: Only so many columns, the first ones; by default all.
 
     Returns:
         One entry for each column with a value, in the order of the columns.
@@ -128,7 +129,7 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
     return [
         CellDistributions(column, seen[column].nonzero().flatten(), points.values[column, seen[column]], _normal(mixed))
         for column, mixed in sorted(parts.items())
-        if bool(seen[column].any())
+        if bool(seen[column].any()) and (columns is None or column < columns)
     ]
 
 
@@ -153,11 +154,11 @@ def strange_cells(qpc: QPC, rows: Tensor, coded: Sequence[bool]) -> list[list[Ce
 
     Args:
         qpc: The circuit.
-        rows: ``(rows, columns)``; NaN is missing.
-        coded: Whether the columns have categories.
+        rows: ``(rows, width)``; NaN is missing.
+        coded: Whether the columns have categories; further entries of the rows are no cells.
     """
     found: list[list[Cell]] = [[] for _ in rows]
-    for cells in given_others(qpc, rows):
+    for cells in given_others(qpc, rows, len(coded)):
         if coded[cells.column]:
             chances = cells.probabilities()
             mine = chances.gather(1, cells.values.long().unsqueeze(1))

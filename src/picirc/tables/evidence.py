@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about the columns of a table: values, ranges and sets."""
+"""What is known about the columns of a table: values, ranges and sets, and whether cells are missing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,27 @@ class OneOf:
     """A set of values of a column; ``one_of`` makes one."""
 
     values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Whether a cell has a value; ``missing`` and ``observed`` are the two cases."""
+
+    word: str
+
+    def __repr__(self) -> str:
+        return self.word
+
+    @property
+    def code(self) -> float:
+        """The value of the indicator."""
+        return float(self == missing)
+
+
+missing = Presence("missing")
+"""Evidence that a cell is missing, for a model that was fitted with ``missingness=``."""
+observed = Presence("observed")
+"""Evidence that a cell has a value, whatever it is, for a model that was fitted with ``missingness=``."""
 
 
 def between(low: Any = None, high: Any = None) -> Between:
@@ -74,7 +95,7 @@ class Known:
     """Evidence as the circuit takes it.
 
     Attributes:
-        rows: Encoded values, ``(rows, columns)``; NaN is unknown.
+        rows: Encoded values and indicators, ``(rows, width)``; NaN is unknown.
         originals: The values of real columns as they came, which codes do not keep bit for bit.
         regions: What is known of columns by range and set, by place.
     """
@@ -85,23 +106,34 @@ class Known:
 
 
 def read_evidence(schema: Schema, given: Any) -> Known:
-    """Read evidence: a mapping from some names to values, ranges and sets, a row, or a table with missing cells."""
+    """Read evidence: a mapping from some names to values, ranges and sets, a row, or a table with missing cells.
+
+    A mapping speaks of the values themselves, whether or not they are on record: only ``missing`` and ``observed`` say
+    something about that. The cells of a row or a table are on record if they have a value, and else missing.
+    """
     regions: dict[int, Region] = {}
+    presences: dict[int, float] = {}
+    nothing = np.full((1, schema.width), np.nan)
     if given is None:
-        return Known(np.full((1, len(schema.columns)), np.nan), {}, {})
+        return Known(nothing, {}, {})
+    spoken = isinstance(given, Mapping)
     if getattr(given, "ndim", 0) == 1 and hasattr(given, "to_dict"):
         given = given.to_dict()  # a row of a data frame
     if isinstance(given, Mapping):
         regions = _regions(schema, given)
-        given = {name: _cells(str(name), known) for name, known in given.items() if not _is_region(known)}
+        presences = {schema.indicator(str(n)): k.code for n, k in given.items() if isinstance(k, Presence)}
+        given = {name: _cells(str(name), known) for name, known in given.items() if not _is_region(known, Presence)}
+        nothing[:, list(presences)] = list(presences.values())
         if not given:
-            return Known(np.full((1, len(schema.columns)), np.nan), {}, regions)
+            return Known(nothing, {}, regions)
     elif isinstance(given, np.ndarray | Tensor) and given.ndim == 1:
         given = given.reshape(1, -1)
     elif isinstance(given, list | tuple) and not any(isinstance(v, list | tuple | np.ndarray) for v in given):
         given = [given]
     frame = read_frame(given)
     encoded = schema.encode(frame, absent=schema.names)
+    if spoken:
+        encoded[:, len(schema.columns) :] = nothing[:, len(schema.columns) :]
     names = schema.match(frame, schema.names)
     originals = {name: frame.cells(names[name]).values for name in names if schema[name].real}
     return Known(encoded, originals, regions)
@@ -113,6 +145,9 @@ def read_event(schema: Schema, event: Any) -> dict[int, Region]:
         raise ArgumentError("event", "a mapping from names of columns to values, ranges or sets", repr(event)[:80])
     found = {}
     for name, known in event.items():
+        if isinstance(known, Presence):
+            found[schema.indicator(str(name))] = Region(((known.code, known.code),))
+            continue
         region = region_of(schema[str(name)], known if _is_region(known) else one_of(_cells(str(name), known)))
         if region.points:
             remedy = "ask for a range with pc.between, or use log_density"
@@ -143,8 +178,8 @@ def _regions(schema: Schema, given: Mapping[Any, Any]) -> dict[int, Region]:
     return {schema.index(name): region_of(schema[name], known) for name, known in chosen.items()}
 
 
-def _is_region(known: Any) -> bool:
-    return isinstance(known, Between | OneOf)
+def _is_region(known: Any, *others: type) -> bool:
+    return isinstance(known, (Between, OneOf, *others))
 
 
 def _cells(name: str, known: Any) -> Any:

@@ -55,6 +55,7 @@ def fit_table(
     *,
     seed: int = 0,
     unseen: str = "error",
+    missingness: bool | Sequence[str] = False,
     points: int | None = None,
     width: int | None = None,
     steps: int | None = None,
@@ -88,6 +89,9 @@ def fit_table(
         columns: What is known of some columns, as for :meth:`Schema.infer`.
         seed: Determines everything random: the same seed gives the same model.
         unseen: What to do later with categories that are not in the table: ``"error"`` or ``"missing"``.
+        missingness: Also model whether cells are missing: of the columns named, or with True of all that have missing
+            cells. What is missing then tells something about the other cells, ``pc.missing`` is evidence, and samples
+            can have gaps.
         points: The number of quadrature points.
         width: The width of the nets, an even number.
         steps: The largest number of training steps.
@@ -116,7 +120,7 @@ def fit_table(
     named = {"points": points, "width": width, "steps": steps}
     given = dict(settings or {}) | {name: value for name, value in named.items() if value is not None}
     chosen = choose(data.rows, len(frame.names), **given)
-    schema = data.schema(columns, unseen, chosen.floor)
+    schema = data.schema(columns, unseen, chosen.floor).with_missingness(missingness)
     if all(column.kind == EMPTY for column in schema.columns):
         raise ArgumentError("table", "a value in at least one column", "missing cells only")
     unhelpful = unhelpful_columns(frame, schema.columns) if frame.named and frame.rows >= FEWEST_NAMED else []
@@ -343,18 +347,19 @@ def _members(task: _Task, tree: LatentTree, rival: float) -> list[Member]:
 
 
 def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentTree:
-    if len(schema.columns) == 1:
+    if schema.width == 1:
         return LatentTree((-1,), ((0,),))
     if len(rows) > chosen.tree_rows:
         rows = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[: chosen.tree_rows])]
     kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in schema.columns]
+    kinds += ["categorical"] * len(schema.indicators)
     groups = _groups(schema, rows, chosen)
     return hidden_chow_liu(rows, kinds, groups=groups, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
 
 
 def _groups(schema: Schema, rows: Numbers, chosen: Defaults) -> list[list[int]]:
     """The columns of each latent: Gaussian ones together, the most correlated first if there are too many."""
-    groups = [[column] for column in range(len(schema.columns))]
+    groups = [[column] for column in range(schema.width)]
     joint = [i for i, column in enumerate(schema.columns) if isinstance(column.family, Gaussian)]
     if len(joint) > 1 and chosen.block > 1:
         weights = mutual_information(rows[:, joint], ["gaussian"] * len(joint), smoothing=chosen.tree_smoothing)

@@ -223,7 +223,8 @@ def _known(model: TableModel, table: Any, *left_out: str) -> Any:
     if names:
         return table.select(names)
     arrow = import_module("pyarrow")
-    return arrow.table({model.schema.names[0]: arrow.nulls(table.num_rows)})
+    free = next((c.name for c in model.schema.columns if not c.indicator), model.schema.names[0])
+    return arrow.table({free: arrow.nulls(table.num_rows)})
 
 
 def _repeated(column: Any, times: int) -> Any:

@@ -174,7 +174,7 @@ def _member(
     dtype = torch.float64 if whole else torch.float32
     source = torch.Generator().manual_seed(seed)
     joint = sum(isinstance(family, Gaussian) for family in schema.families)
-    model = HCLT(star(len(schema.columns)), schema.families, states, correlated=True, generator=source, dtype=dtype)
+    model = HCLT(star(schema.width), schema.families, states, correlated=True, generator=source, dtype=dtype)
     batch = None if whole else max(2048, 16 * states)
     share = 1.0 if batch is None else min(1.0, batch / len(kept))
     most = chosen.em_steps if whole else max(50, round(chosen.em_passes / share))

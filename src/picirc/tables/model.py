@@ -113,7 +113,9 @@ class TableModel:
         found = np.exp(joint - base).clip(0, 1)
         return float(found[0]) if len(found) == 1 else found
 
-    def sample(self, n: int, given: Any = None, seed: int | None = None, beyond: bool = False) -> Any:
+    def sample(
+        self, n: int, given: Any = None, seed: int | None = None, beyond: bool = False, gaps: bool = False
+    ) -> Any:
         """Draw rows, as a table of the kind that the model was fitted to.
 
         Args:
@@ -123,12 +125,21 @@ class TableModel:
             seed: Determines the draws; without one they differ from call to call.
             beyond: Let numbers lie outside the range seen when the model was fitted. Otherwise they are moved to its
                 ends, except where evidence restricts them.
+            gaps: Leave cells empty that are drawn to be missing, for a model that was fitted with ``missingness=``.
+                Otherwise they get the values that they would have.
         """
+        if gaps and not self.schema.indicators:
+            raise ArgumentError("gaps", "a model of missingness", "one without", "fit with missingness=True")
         n, source = check_integer("n", n), _generator(seed)
         evidence = read_evidence(self.schema, given)
         regions = self._named(evidence.regions)
         draws = [self.qpc.sample(n, part, source, regions) for part in _parts(evidence.rows)]
         drawn = torch.cat(draws, 1).transpose(0, 1).flatten(0, 1).numpy()  # (rows · n, columns)
+        if gaps:
+            unknown = np.repeat(np.isnan(evidence.rows), n, axis=0)
+            for name, indicator in self.schema.indicators.items():
+                place = self.schema.index(name)
+                drawn[(drawn[:, indicator] == 1) & unknown[:, place], place] = np.nan
         found = self.schema.decoded(drawn)
         for place, column in enumerate(self.schema.columns):
             if not beyond and place not in evidence.regions:
@@ -158,15 +169,15 @@ class TableModel:
             raise ArgumentError("copies", "how='sample', as they would all be the same", f"how={how!r}")
         frame = read_frame(table)
         absent = [name for name in self.schema.names if frame.named and name not in frame.names]
-        if absent:
-            frame = padded(frame, absent)
         evidence = read_evidence(self.schema, given)
         if evidence.regions and how == "mode":
             raise ArgumentError("given", "values only with how='mode'", "a range or a set", "use another how")
-        rows, source = self.schema.encode(frame), _generator(seed)
+        rows, source = self.schema.encode(frame, absent=absent), _generator(seed)
         rows = np.where(np.isnan(rows), _as_many(evidence.rows, len(rows)), rows)
         count = check_integer("copies", copies or 1)
         filled = [self._filled(rows, how, source, evidence.regions) for _ in range(count)]
+        if absent:
+            frame = padded(frame, absent)
         found = [self.schema.fill(frame, one) for one in filled]
         return found[0] if copies is None else found
 
@@ -222,7 +233,8 @@ class TableModel:
         if len(evidence.rows) != 1 or evidence.regions:
             raise ArgumentError("row", "one row of values", "ranges" if evidence.regions else "several rows")
         columns = self.schema.columns
-        (cells,) = strange_cells(self.qpc, torch.tensor(evidence.rows), [column.coded for column in columns])
+        coded = [column.coded for column in columns]
+        (cells,) = strange_cells(self.qpc, torch.tensor(evidence.rows), coded)
         return [
             {
                 "column": columns[cell.column].name,
@@ -277,7 +289,7 @@ class TableModel:
         return found
 
     def _filled(self, rows: Numbers, how: str, source: torch.Generator, regions: Mapping[int, Region]) -> Numbers:
-        gaps = np.flatnonzero(np.isnan(rows).any(1))
+        gaps = np.flatnonzero(np.isnan(rows[:, : len(self.schema.columns)]).any(1))
         filled = rows.copy()
         for places in np.array_split(gaps, max(1, -(-len(gaps) // _ROWS))):
             if len(places):
@@ -308,6 +320,8 @@ class TableModel:
             raise ArgumentError("column", "a column with values", f"{column!r}, which was empty")
         evidence = read_evidence(self.schema, given)
         rows = self._encoded(table, column)
+        if column in self.schema.indicators:
+            rows[:, self.schema.indicators[column]] = np.nan
         known = _as_many(evidence.rows, len(rows))
         rows = np.where(np.isnan(rows), known, rows)
         for part in _parts(rows):

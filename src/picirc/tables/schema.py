@@ -7,7 +7,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,7 @@ class Column:
             ``location`` and ``scale``; beyond them the first and the last piece go on. Empty for a linear column.
         spikes: The values of the atoms of a ``Spiked`` family.
         native: The type of the column in the data frame that it comes from, if that is to be kept.
+        indicator: Whether the model has a variable that says if the cell is missing.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Column:
     knots: tuple[tuple[float, float], ...] = ()
     spikes: tuple[float, ...] = ()
     native: str = ""
+    indicator: bool = False
 
     @property
     def kind(self) -> str:
@@ -269,7 +271,8 @@ class Column:
             values += f", often {few([float(f'{spike:g}') for spike in self.spikes])}".replace(".0,", ",").removesuffix(
                 ".0"
             )
-        return kind, values, f"{self.missing:,}" if self.missing else ""
+        missing = f"{self.missing:,}" if self.missing else ""
+        return kind, values, f"{missing} modelled".strip() if self.indicator else missing
 
     def to_json(self) -> dict[str, Any]:
         """The column as plain JSON values."""
@@ -306,6 +309,7 @@ class Column:
             knots=_pairs(entry),
             native=choice(entry, "native", {word: word for word in ("", *NATIVE["pandas"], *NATIVE["polars"])}),
             spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
+            indicator=take(entry, "indicator", bool),
         )
         column._check_labels()
         if len(column.spikes) != len(getattr(column.family, "atoms", ())) or (column.spikes and not column.knots):
@@ -362,6 +366,9 @@ class Schema:
     with many different values are treated as real and rounded in answers; the knots lie between them, so that the
     density of an integer is about the probability of the unit interval around it. Columns of categories
     become the codes 0, 1, …; columns of counts stay as they are. Missing values (NaN, None, NaT, null) become NaN.
+
+    Behind the columns an encoded row has an *indicator* for each column whose missingness is modelled: 1 if the cell
+    is missing, 0 if it has a value, and NaN if nothing is known about it.
 
     Special cases:
 
@@ -440,8 +447,39 @@ class Schema:
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """The family of each column."""
-        return tuple(column.family for column in self.columns)
+        """The family of each column, and of each indicator of missingness behind them."""
+        return (*(column.family for column in self.columns), *(Bernoulli() for _ in self.indicators))
+
+    @property
+    def indicators(self) -> dict[str, int]:
+        """The places in encoded rows of the indicators of missingness, by the names of their columns."""
+        modelled = [column.name for column in self.columns if column.indicator]
+        return {name: len(self.columns) + number for number, name in enumerate(modelled)}
+
+    @property
+    def width(self) -> int:
+        """The number of entries of an encoded row: the columns and the indicators."""
+        return len(self.columns) + sum(column.indicator for column in self.columns)
+
+    def with_missingness(self, missingness: bool | Sequence[str]) -> Schema:
+        """The schema with indicators of missingness for some columns, by name, or for all that have missing cells."""
+        gaps = [column.name for column in self.columns if column.missing and column.kind != EMPTY]
+        if isinstance(missingness, str):
+            raise ArgumentError("missingness", "a list of names", missingness, f"write [{missingness!r}]")
+        chosen = [str(name) for name in missingness] if not isinstance(missingness, bool) else gaps * missingness
+        for name in chosen:
+            if name not in gaps:
+                got = f"{name!r}, which has none" if name in self.names else repr(name)
+                raise ArgumentError("missingness", f"columns with missing cells ({few(gaps) or 'none'})", got)
+        columns = tuple(replace(column, indicator=column.name in chosen) for column in self.columns)
+        return replace(self, columns=columns)
+
+    def indicator(self, name: str) -> int:
+        """The place of the indicator of a column in encoded rows."""
+        if not self[name].indicator:
+            remedy = f"fit with missingness=[{name!r}], on rows in which some of its cells are missing"
+            raise ArgumentError(column_named(name), "a column whose missingness is modelled", "another", remedy)
+        return self.indicators[name]
 
     def index(self, name: str) -> int:
         """The position of a column."""
@@ -453,9 +491,10 @@ class Schema:
         return self.columns[self.index(name)]
 
     def encode(self, table: Any, *, absent: Collection[str] = ()) -> Numbers:
-        """The table as numbers, ``(rows, columns)``: codes for categories, standardised reals, NaN where missing.
+        """The table as numbers, ``(rows, width)``: codes for categories, standardised reals, NaN where missing.
 
-        Columns of data frames are matched by name, in any order; those of arrays by position.
+        Columns of data frames are matched by name, in any order; those of arrays by position. The indicators of
+        missingness follow; those of columns that are absent are NaN.
 
         Args:
             table: A table of any kind.
@@ -463,10 +502,13 @@ class Schema:
         """
         frame = read_frame(table)
         names = self.match(frame, absent)
-        found = np.full((frame.rows, len(self.columns)), np.nan)
+        found, indicators = np.full((frame.rows, self.width), np.nan), self.indicators
         for place, column in enumerate(self.columns):
             if column.name in names and column.kind != EMPTY:
-                found[:, place] = column.encode(frame.cells(names[column.name], column.dtype), self.unseen)
+                cells = frame.cells(names[column.name], column.dtype)
+                found[:, place] = column.encode(cells, self.unseen)
+                if column.indicator:
+                    found[:, indicators[column.name]] = cells.missing
         return found
 
     def decode(self, array: Any, like: Any = None) -> Any:
@@ -475,7 +517,7 @@ class Schema:
         Columns of integers get integers, also where the numbers come from a mean.
 
         Args:
-            array: ``(rows, columns)``; NaN stays missing.
+            array: ``(rows, columns)``, with or without indicators; NaN stays missing.
             like: A table of the kind to return; by default the kind that the schema was inferred from, or a mapping
                 from names to arrays where the library for that is not installed.
         """
@@ -485,7 +527,7 @@ class Schema:
     def decoded(self, array: Any) -> dict[str, Array]:
         """The columns of ``decode``, by name."""
         codes = np.asarray(array, np.float64)
-        if codes.ndim != 2 or codes.shape[1] != len(self.columns):
+        if codes.ndim != 2 or codes.shape[1] not in (len(self.columns), self.width):
             raise ArgumentError("array", f"shape (rows, {len(self.columns)})", f"shape {codes.shape}")
         return {column.name: column.decode(codes[:, place]) for place, column in enumerate(self.columns)}
 

@@ -251,7 +251,7 @@ class StreamBatches:
             # With fewer groups than shards, all read the same groups and take every so manieth chunk of them.
             every = 1 if len(self._stream.groups) >= self._shards else self._shards
             own = groups if every == 1 else self._stream.groups
-            self._readers[shard] = _Reader(self._rows_of, own, shard, every, self._seed, len(self._stream.names))
+            self._readers[shard] = _Reader(self._rows_of, own, shard, every, self._seed, self._some.shape[1])
         return self._readers[shard]
 
     def _rows_of(self, group: Group, shard: int, every: int) -> Iterator[Array]:
