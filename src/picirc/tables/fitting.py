@@ -40,6 +40,7 @@ from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
 from picirc.tables.streaming import TableData, read_data
 
 _SCORED = 10_000  # rows, enough for a summary
+_SPLITS = 1_000_003  # added to the seed, as synthetic tables often come from the generator with the same small seed
 
 
 class ColumnWarning(UserWarning):
@@ -184,9 +185,9 @@ class _Task:
         rows, share = self.data.frame.rows, self.chosen.held_out
         if share == 0 or rows < 2:
             return np.arange(rows), np.arange(0)
-        return hold_out(
-            rows, min(share * self.data.rows / rows, 0.5) if self.data.stream else share, self.seed + member
-        )
+        if self.data.stream:
+            share = min(share * self.data.rows / rows, 0.5)
+        return hold_out(rows, share, _SPLITS + self.seed + member)
 
     @property
     def splits(self) -> list[tuple[Any, Any]]:
