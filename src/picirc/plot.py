@@ -215,7 +215,7 @@ def _name(panel: Axes, model: TableModel, row: int, column: int) -> None:
 def _units(model: TableModel, rows: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
     """Numbers in the units of the table, and the codes of categories."""
     column = model.schema.columns[place]
-    return rows[:, place] if column.coded else np.asarray(column.decode(rows[:, place]), np.float64)
+    return rows[:, place] if column.coded else column.numbers(rows[:, place])
 
 
 def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:

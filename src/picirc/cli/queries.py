@@ -430,7 +430,7 @@ def read_given(schema: Schema, words: Sequence[str]) -> dict[str, Any] | None:
 
 def _cell(column: Column, text: str) -> Any:
     """A value of a column, as it is written on the command line."""
-    if column.dtype == "text":
+    if column.dtype == "text" or column.dated:
         return text
     if column.dtype == "boolean" and text.lower() in ("true", "false"):
         return text.lower() == "true"
@@ -461,7 +461,8 @@ def write_samples(
         check_output(out, path)
         model = _open_table_model(path)
         drawn = model.sample(count, given=read_given(model.schema, given), seed=seed, gaps=gaps)
-        replace_files({out: encode_table(out.name, drawn, safe=safe)})
+        columns = model.schema.arrow(drawn) if suffix == ".parquet" else model.schema.objects(drawn)
+        replace_files({out: encode_table(out.name, columns, safe=safe)})
         return
     if given or gaps:
         raise ArgumentError("--given" if given else "--gaps", "the model of a table", "another")

@@ -118,7 +118,7 @@ def serve_sequence_page(path: Path, source: str | None, reading: TableOptions, p
 
 def as_columns(frame: Frame, declared: Mapping[str, str]) -> dict[str, Any]:
     """The columns of a table as arrays of their own types."""
-    return {name: frame.cells(name, dtype_for(declared.get(name, "auto"))).values for name in frame.names}
+    return {name: frame.cells(name, dtype_for(declared.get(name, "auto"))).array for name in frame.names}
 
 
 def _open(path: Path, table: Path, reading: TableOptions) -> tuple[SequenceModel, dict[str, Any]]:

@@ -7,6 +7,7 @@ Data frames are read through narwhals, so none of their libraries is needed unle
 from __future__ import annotations
 
 import datetime
+import json
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,12 +22,13 @@ import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
+from picirc.data.dates import DATED, days_of, dtype_of, is_date, moments_of, objects_of, read_dates, unit_of, zone_of
 from picirc.errors import ArgumentError
 
 Label = str | int | float | bool
 Array = npt.NDArray[Any]
 
-DTYPES = ("float", "integer", "boolean", "text")
+DTYPES = ("float", "integer", "boolean", "text", *DATED)
 # The kinds of tables that a model can return; other data frames come back as pandas ones.
 CONTAINERS = ("numpy", "mapping", "table", "pandas", "polars", "pyarrow")
 
@@ -55,10 +57,12 @@ class Cells:
 
     Attributes:
         name: The name of the column.
-        dtype: ``"float"``, ``"integer"``, ``"boolean"`` or ``"text"``.
-        values: Numbers and booleans as float64, NaN where missing; strings as objects, None where missing.
+        dtype: ``"float"``, ``"integer"``, ``"boolean"``, ``"text"``, ``"date"`` or ``"datetime"``.
+        values: Numbers and booleans as float64, and dates as days since 1970, NaN where missing; strings as objects,
+            None where missing.
         categories: The categories that the table itself declares; None if it does not.
         whole: Whether floats may have been integers: NumPy integers become floats when some are missing.
+        calendar: What dates are in the table, as ``picirc.data.dates`` says it; empty for other columns.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Cells:
     values: Array
     categories: tuple[Label, ...] | None = None
     whole: bool = False
+    calendar: str = ""
 
     @cached_property
     def missing(self) -> npt.NDArray[np.bool_]:
@@ -74,8 +79,15 @@ class Cells:
             return np.fromiter((cell is None for cell in self.values), bool, len(self.values))
         return np.isnan(self.values)
 
+    @property
+    def array(self) -> Array:
+        """The values, dates as datetime64."""
+        return moments_of(self.values, self.dtype) if self.calendar else self.values
+
     def objects(self) -> list[Any]:
         """The cells as Python values of the column's type, None where missing."""
+        if self.calendar:
+            return objects_of(self.array, self.calendar)
         convert: Callable[[Any], Any] = {"integer": int, "boolean": bool}.get(self.dtype, lambda value: value)
         cells = zip(self.values.tolist(), self.missing.tolist(), strict=True)
         return [None if gone else convert(value) for value, gone in cells]
@@ -322,14 +334,27 @@ def _read_series(name: str, series: nw.Series[Any]) -> Cells:
         if isinstance(getattr(series.to_native(), "dtype", None), np.dtype):
             return _read_numbers(name, values, dtype.is_integer())
         return Cells(name, "integer" if dtype.is_integer() else "float", _finite(name, values))
+    if dtype in (nw.Date, nw.Datetime):
+        return _read_temporal(name, series)
     if dtype.is_temporal():
-        raise _date(name)
+        raise _time(name)
     cells = np.array([None] * len(series), dtype=object)
     present = np.flatnonzero(~series.is_null().to_numpy().astype(bool))
     cells[present] = [series[int(row)] for row in present] if dtype == nw.Object else series.drop_nulls().to_list()
     if len(present) and series.implementation.is_pyarrow() and dtype == nw.String:
         return Cells(name, "text", cells)  # there is nothing else in such a column
     return replace(_read_objects(name, cells), categories=_declared(series))
+
+
+def _read_temporal(name: str, series: nw.Series[Any]) -> Cells:
+    """A column of dates or times of a data frame."""
+    calendar, days = "date", series.cast(nw.Datetime("us")) if series.dtype == nw.Date else series
+    if isinstance(series.dtype, nw.Datetime):
+        zone = f", {series.dtype.time_zone}" if series.dtype.time_zone else ""
+        calendar = f"datetime[{series.dtype.time_unit}{zone}]"
+    micros = _floats(days.dt.timestamp("us"))
+    values = np.where(series.is_null().to_numpy().astype(bool), np.nan, micros / 86_400e6)
+    return Cells(name, dtype_of(values), values, calendar=calendar)
 
 
 def _floats(series: nw.Series[Any]) -> Array:
@@ -344,8 +369,11 @@ def _declared(series: nw.Series[Any]) -> tuple[Label, ...] | None:
     if isinstance(series.dtype, nw.Enum):
         return tuple(series.dtype.categories)
     native = series.to_native()
+    if hasattr(native, "unify_dictionaries") and series.dtype == nw.Categorical and native.num_chunks:
+        labels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
+        return tuple(labels) if labels and all(isinstance(label, str) for label in labels) else None
     if series.dtype != nw.Categorical or not hasattr(getattr(native, "cat", None), "categories"):
-        return None  # only pandas knows categories that do not occur
+        return None  # polars does not know categories that do not occur
     labels = native.cat.categories.tolist()
     return tuple(labels) if all(isinstance(label, str) for label in labels) else None
 
@@ -357,8 +385,13 @@ def _read_objects(name: str, array: Array) -> Cells:
         return _read_numbers(name, array.astype(np.float64), kind != "f")
     if kind == "b":
         return Cells(name, "boolean", array.astype(np.float64))
-    if kind in "mM":
-        raise _date(name)
+    if kind == "M":
+        unit = np.datetime_data(array.dtype)[0]
+        calendar = f"datetime[{unit}]" if unit in ("s", "ms", "us", "ns") else "date"
+        days = days_of(array)
+        return Cells(name, dtype_of(days), days, calendar=calendar)
+    if kind == "m":
+        raise _time(name)
     if kind not in "OUT":
         raise _unreadable(name, f"values of type {array.dtype}")
     cells = [None if is_missing(cell) else cell for cell in array.tolist()]
@@ -366,9 +399,25 @@ def _read_objects(name: str, array: Array) -> Cells:
     if not present:
         return Cells(name, "float", np.full(len(cells), np.nan))
     dtype = _type_of(name, present)
+    if dtype == "date":
+        return _read_dates(name, cells)
     if dtype == "text":
         return Cells(name, "text", np.array([None if c is None else str(c) for c in cells], dtype=object))
     return Cells(name, dtype, _finite(name, np.array([_number(cell) for cell in cells])))
+
+
+def _read_dates(name: str, cells: Sequence[Any]) -> Cells:
+    try:
+        days, calendar = read_dates(cells)
+    except ValueError as error:
+        remedy = "write them as 2024-01-31, or 2024-01-31 12:30:00"
+        raise ArgumentError(column_named(name), "dates, with a zone each or none", str(error), remedy) from error
+    return Cells(name, dtype_of(days), days, calendar=calendar)
+
+
+def as_dates(cells: Cells) -> Cells:
+    """Strings in the format of ISO 8601 as dates; every other column as it is."""
+    return _read_dates(cells.name, cells.values.tolist()) if cells.dtype == "text" else cells
 
 
 def _read_numbers(name: str, values: Array, integer: bool) -> Cells:
@@ -385,20 +434,22 @@ def _type_of(name: str, cells: Sequence[Any]) -> str:
         ("integer", lambda c: isinstance(c, numbers.Integral)),
         ("float", lambda c: isinstance(c, numbers.Real | Decimal)),
         ("text", lambda c: isinstance(c, str)),
-        ("date", lambda c: isinstance(c, datetime.date | datetime.time | datetime.timedelta | np.datetime64)),
+        ("date", is_date),
+        ("time", lambda c: isinstance(c, datetime.time | datetime.timedelta)),
     )
     found = {next((word for word, is_one in types if is_one(c)), type(c).__name__): c for c in cells}
-    if "date" in found:
-        raise _date(name)
+    if "time" in found:
+        raise _time(name)
     strange = sorted(set(found) - set(DTYPES))
     if strange:
         raise _unreadable(name, f"{repr(found[strange[0]])[:60]} of type {strange[0]}")
-    if "text" in found and len(found) > 1:
-        other = next(cell for word, cell in found.items() if word != "text")
-        remedy = "turn the numbers into strings, or the strings into numbers"
-        got = f"{found['text']!r} and {other!r}"
-        raise ArgumentError(column_named(name), "strings alone or numbers alone", got, remedy)
-    return "text" if "text" in found else max(found, key=DTYPES[2::-1].index)
+    for apart in ("text", "date"):
+        if apart in found and len(found) > 1:
+            other = next(cell for word, cell in found.items() if word != apart)
+            got = f"{found[apart]!r} and {other!r}"
+            remedy = "turn the numbers into strings, or the strings into numbers"
+            raise ArgumentError(column_named(name), "values of one type", got, remedy if apart == "text" else "")
+    return next(iter(found)) if len(found) == 1 else max(found, key=DTYPES[2::-1].index)
 
 
 def _number(cell: Any) -> float:
@@ -417,9 +468,9 @@ def _finite(name: str, values: Array) -> Array:
     return values
 
 
-def _date(name: str) -> ArgumentError:
-    remedy = "turn it into a number, such as days since a date, or into parts, such as year and month; or drop it"
-    return ArgumentError(column_named(name), "numbers, booleans or strings", "dates, times or durations", remedy)
+def _time(name: str) -> ArgumentError:
+    remedy = "turn it into a number, such as hours, or drop it"
+    return ArgumentError(column_named(name), "numbers, booleans, strings or dates", "times or durations", remedy)
 
 
 def _unreadable(name: str, got: str) -> ArgumentError:
@@ -437,7 +488,7 @@ def fill(frame: Frame, new: Mapping[str, tuple[Cells, Array]]) -> Any:
         new: For some columns their cells, and values for all rows, as ``assemble`` takes them.
     """
     gaps = {name: (np.flatnonzero(cells.missing), values) for name, (cells, values) in new.items()}
-    gaps = {name: (rows, values[rows]) for name, (rows, values) in gaps.items() if len(rows)}
+    gaps = {name: (rows, _listed(values[rows], new[name][0])) for name, (rows, values) in gaps.items() if len(rows)}
     if frame.container == "numpy":
         filled: Array = frame.native.copy()
         for name, (rows, values) in gaps.items():
@@ -463,6 +514,7 @@ def fill(frame: Frame, new: Mapping[str, tuple[Cells, Array]]) -> Any:
 _SIZES = [f"{kind}{bits}" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)]
 # The types of columns of data frames that come back as they went in, beyond what NumPy has by default.
 ORDERED = "category, ordered"
+_MARKED = (*_SIZES, "Float32", "Float64", "boolean", "string")  # types that pandas marks in Parquet files
 NATIVE = {
     "pandas": (
         *_SIZES,
@@ -480,13 +532,83 @@ NATIVE = {
 
 
 def native_type(frame: Frame, name: str) -> str:
-    """The word for the type of a column of a data frame; empty where there is nothing to keep."""
+    """The word for the type of a column of a data frame or of a Parquet file; empty where there is nothing to keep."""
+    if hasattr(frame.native, "schema") and hasattr(frame.native.schema, "pandas_metadata"):
+        return _arrow_word(frame.native.schema, name)
     if frame.container not in NATIVE or not hasattr(frame.native, "columns"):
         return ""
     place = next(column for column in frame.native.columns if str(column) == name)
     dtype = frame.native[place].dtype
     word = ORDERED if getattr(dtype, "ordered", None) is True else str(dtype).partition("(")[0]
     return word if word in NATIVE[frame.container] else ""
+
+
+def _arrow_word(schema: Any, name: str) -> str:
+    """The word for the type of a column of pyarrow: what pandas says that it was, if pandas wrote it."""
+    said = {
+        column.get("name"): column.get("numpy_type") for column in (schema.pandas_metadata or {}).get("columns", [])
+    }
+    if said.get(name) in _MARKED:
+        return str(said[name])
+    kind = schema.field(name).type
+    if hasattr(kind, "ordered"):
+        return ORDERED if kind.ordered else "category"
+    word = {"float": "float32"}.get(str(kind), str(kind))
+    return word if word in NATIVE["pandas"] else ""
+
+
+def arrow_type(dtype: str, word: str = "") -> Any:
+    """The type of pyarrow for the values of a column.
+
+    Args:
+        dtype: One of ``DTYPES``.
+        word: What ``native_type`` said, or a calendar.
+    """
+    arrow = import_module("pyarrow")
+    if dtype in DATED:
+        unit, zone = unit_of(word) or "us", zone_of(word) or None
+        return arrow.date32() if dtype == "date" and not unit_of(word) else arrow.timestamp(unit, zone)
+    if word in (ORDERED, "category", "Categorical", "Enum") and dtype == "text":
+        return arrow.dictionary(arrow.int32(), arrow.string(), word == ORDERED)
+    usual = {"integer": "int64", "boolean": "bool_", "text": "string"}.get(dtype, "float64")
+    fits = word.lower() in map(str.lower, _SIZES) if dtype == "integer" else word.lower() == "float32" == dtype + "32"
+    return getattr(arrow, word.lower() if fits else usual)()
+
+
+def arrow_array(values: Array, kind: Any, levels: Sequence[str] = ()) -> Any:
+    """A column of pyarrow, categories in the order of their levels; in another type if that cannot hold the values."""
+    arrow = import_module("pyarrow")
+    if arrow.types.is_dictionary(kind):
+        codes = codes_of(values, levels)
+        coded = arrow.array(codes, kind.index_type, from_pandas=True)
+        return arrow.DictionaryArray.from_arrays(
+            coded, arrow.array(list(levels), kind.value_type), ordered=kind.ordered
+        )
+    if arrow.types.is_timestamp(kind):
+        values = values.astype("datetime64[us]")
+    try:
+        return arrow.array(values, kind, from_pandas=True)
+    except arrow.ArrowException:
+        return arrow.array(values, from_pandas=True)
+
+
+def arrow_table(columns: Mapping[str, Array], kinds: Mapping[str, tuple[str, str, Sequence[str]]]) -> Any:
+    """A table of pyarrow.
+
+    Args:
+        columns: What ``assemble`` takes.
+        kinds: For each column its dtype, its word and its levels. Types that only pandas has, such as integers with
+            gaps, are noted as pandas itself does, and so come back when it reads a file of the table.
+    """
+    arrow = import_module("pyarrow")
+    made = {n: arrow_array(v, arrow_type(*kinds[n][:2]), kinds[n][2]) for n, v in columns.items()}
+    entry = {"pandas_type": "unicode", "metadata": None}
+    marked = [
+        entry | {"name": n, "field_name": n, "numpy_type": kinds[n][1]} for n in columns if kinds[n][1] in _MARKED
+    ]
+    about = {"index_columns": [], "column_indexes": [], "columns": marked, "pandas_version": "2.0.0"}
+    found = arrow.table(made)
+    return found.replace_schema_metadata({"pandas": json.dumps(about)}) if marked else found
 
 
 def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[str, tuple[str, ...]]) -> Any:
@@ -497,6 +619,9 @@ def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[s
         failures += (library.exceptions.PolarsError,)
     for name, word in types.items():
         dtype: Any = word
+        if word.startswith("date"):
+            made = _dated(made, container, name, word)
+            continue
         if word not in NATIVE[container] or ("int" in word.lower() and not _whole(made[name])):
             continue
         if container == "pandas" and word in ("category", ORDERED):
@@ -511,6 +636,21 @@ def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[s
         except failures:
             continue  # integers with gaps, or values beyond the type
     return made
+
+
+def _dated(made: Any, container: str, name: str, calendar: str) -> Any:
+    """A data frame with the type of a column of dates, which is datetime64 in UTC before."""
+    unit, zone = unit_of(calendar), zone_of(calendar)
+    if container == "pandas":
+        column = made[name].dt.date if not unit else made[name].astype(f"datetime64[{unit}]")
+        if zone:
+            column = column.dt.tz_localize("UTC").dt.tz_convert(zone)
+        return made.assign(**{name: column})
+    library = import_module(container)
+    column = library.col(name).cast(library.Datetime(unit) if unit in ("ms", "us", "ns") else library.Date)
+    if zone:
+        column = column.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    return made.with_columns(column)
 
 
 def _whole(series: Any) -> bool:
@@ -530,7 +670,7 @@ def assemble(
 
     Args:
         container: One of ``CONTAINERS``; a data frame whose library is not installed becomes a mapping.
-        columns: An array of float64, int64, bool, or of objects (strings, or None) for each name.
+        columns: An array of float64, int64, bool, datetime64, or of objects (strings, or None) for each name.
         levels: The categories of the columns of strings, for tables that hold codes.
         like: A data frame whose column names (which need not be strings) are taken over.
         types: The types of some columns of a data frame, as ``native_type`` says them.
@@ -550,6 +690,15 @@ def assemble(
     if container == "pandas" and like is not None and hasattr(like, "columns"):
         made.columns = like.columns
     return made
+
+
+def _listed(values: Array, cells: Cells) -> Array:
+    """New values as cells of a column have them: dates as Python's, of the same zone."""
+    if values.dtype.kind != "M":
+        return values
+    found = np.empty(len(values), object)
+    found[:] = objects_of(values, cells.calendar or ("date" if values.dtype == "datetime64[D]" else "datetime[us]"))
+    return found
 
 
 def _fill_table(table: Table, gaps: Mapping[str, tuple[Array, Array]]) -> Table:
@@ -578,22 +727,27 @@ def _scattered(series: nw.Series[Any], cells: Cells, rows: Array, new: Array) ->
     if series.dtype.is_numeric():
         new = np.rint(new.astype(np.float64)) if series.dtype.is_integer() else new.astype(np.float64)
     if backend.is_pyarrow():
-        return _scattered_arrow(series, rows, new)
-    if series.dtype.is_numeric():
-        return series.scatter(rows.tolist(), nw.new_series(series.name, new, backend=backend).cast(series.dtype))
+        return _scattered_arrow(series, cells.categories or (), rows, new)
+    if series.dtype.is_numeric() or series.dtype.is_temporal():
+        made = nw.new_series(series.name, new if series.dtype.is_numeric() else new.tolist(), backend=backend)
+        return series.scatter(rows.tolist(), made.cast(series.dtype))
     if cells.categories is not None and not set(new) <= set(cells.categories):
         series = series.cast(nw.String())
     return series.scatter(rows.tolist(), new.tolist())
 
 
-def _scattered_arrow(series: nw.Series[Any], rows: Array, new: Array) -> nw.Series[Any]:
+def _scattered_arrow(series: nw.Series[Any], labels: Sequence[Any], rows: Array, new: Array) -> nw.Series[Any]:
     """The same for pyarrow, whose columns cannot be changed."""
     arrow, whole = import_module("pyarrow"), series.dtype.is_integer()
     cells = series.to_list()
     for row, value in zip(rows.tolist(), new.tolist(), strict=True):
         cells[row] = int(value) if whole else value
+    kind = series.to_native().type
     try:
-        made = arrow.chunked_array([cells], type=series.to_native().type)
+        if arrow.types.is_dictionary(kind) and set(new.tolist()) <= set(labels):
+            made = arrow.chunked_array([arrow_array(np.array(cells, dtype=object), kind, labels)])
+        else:
+            made = arrow.chunked_array([cells], type=kind)
     except arrow.ArrowException:  # the type cannot hold the new values, or cannot be built from a list
         made = arrow.chunked_array([cells])
     found: nw.Series[Any] = nw.from_native(made, series_only=True).alias(series.name)
@@ -603,8 +757,12 @@ def _scattered_arrow(series: nw.Series[Any], rows: Array, new: Array) -> nw.Seri
 def _as_array(columns: Sequence[Array]) -> Array:
     """Columns side by side, in the narrowest type that holds them all."""
     kinds = {column.dtype.kind for column in columns}
-    dtype: Any = object if "O" in kinds else np.float64 if "f" in kinds else np.int64 if "i" in kinds else np.bool_
+    if kinds == {"M"}:
+        return np.stack(columns, 1)
+    dtype: Any = (
+        object if kinds & {"O", "M"} else np.float64 if "f" in kinds else np.int64 if "i" in kinds else np.bool_
+    )
     array = np.empty((len(columns[0]), len(columns)), dtype)
     for place, column in enumerate(columns):
-        array[:, place] = column
+        array[:, place] = column.tolist() if column.dtype.kind == "M" else column
     return array

@@ -80,7 +80,7 @@ class Stream:
                     else arrow.array([known.get(name)] * batch.num_rows, schema.field(name).type)
                     for name in self.names
                 }
-                yield arrow.table(columns)
+                yield arrow.table(columns).replace_schema_metadata(schema.metadata)
 
     def read(self) -> Any:
         """The whole table."""

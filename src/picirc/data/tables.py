@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from picirc.data.dates import DATED, is_iso
 from picirc.data.files import check_expansion, read_text
-from picirc.data.frames import Array, Cells, Frame, Table, codes_of, few, numbered, read_frame
+from picirc.data.frames import Array, Cells, Frame, Table, as_dates, codes_of, few, numbered, read_frame
 from picirc.errors import ArgumentError
 from picirc.structure.information import as_matrix
 
@@ -48,6 +49,7 @@ _NOT_NUMPY = (
 )
 _USUAL_NUMBERS = 2**30  # bytes to which any binary file may expand
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
+_MOSTLY = 0.9  # a column of a CSV file with more dates than this has mistakes among them, not other strings
 
 
 def read_file(
@@ -302,6 +304,13 @@ def _typed(path: Path, name: str, cells: Sequence[str | None], dtype: str | None
         return Cells(name, "float", np.full(len(cells), np.nan))
     if dtype is None:
         dtype = _inferred(path, name, cells, lines)
+    if dtype == "float" and all(map(is_iso, present)):
+        dtype = "date"
+    if dtype in DATED:
+        odd = next((place for place, cell in enumerate(cells) if cell is not None and not is_iso(cell)), None)
+        if odd is not None:
+            raise ArgumentError(f"{path}, line {lines[odd]}", f"a date such as 2024-01-31 in column {name}", cells[odd])
+        return as_dates(Cells(name, "text", np.array(cells, dtype=object)))
     if dtype == "text":
         return Cells(name, "text", np.array(cells, dtype=object))
     for cell, line in zip(cells, lines, strict=True):
@@ -325,7 +334,8 @@ def _inferred(path: Path, name: str, cells: Sequence[str | None], lines: Sequenc
         padded = any(cell is not None and _PADDED.fullmatch(cell) for cell in cells)
         return "text" if padded else "float"
     if True not in kinds:
-        return "text"
+        dates = sum(cell is not None and is_iso(cell) for cell in cells)
+        return "date" if dates > _MOSTLY * kinds.count(False) else "text"
     odd = kinds.index(kinds.count(True) < kinds.count(False))
     other = kinds.index(not kinds[odd])
     expected = f"{'a string' if kinds[odd] else 'a finite number'} in column {name} as in line {lines[other]}"
@@ -422,8 +432,8 @@ def _numbers(path: FilePath, name: str, frame: Frame) -> Array:
         if frame.written is not None:  # it names the line already
             raise
         raise _not_numeric(str(path), name, f"another column ({error})") from error
-    if cells.dtype == "text":
-        raise _not_numeric(str(path), name, "strings")
+    if cells.dtype in ("text", *DATED):
+        raise _not_numeric(str(path), name, "strings" if cells.dtype == "text" else "dates")
     if frame.written is None and cells.dtype == "integer" and (np.abs(cells.values) >= _LARGEST_INTEGER).any():
         raise _not_numeric(str(path), name, "one that no float holds exactly")
     return cells.values

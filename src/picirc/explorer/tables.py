@@ -293,11 +293,10 @@ class TableQuestions:
 
     def _units(self, encoded: Array) -> Array:
         """Numbers in the units of the table; categories keep their codes."""
-        columns = self.schema.decoded(encoded)
         found = encoded.copy()
         for place, column in enumerate(self.schema.columns):
             if not column.coded:
-                found[:, place] = np.asarray(columns[column.name], np.float64)
+                found[:, place] = column.numbers(encoded[:, place])
         return found
 
     @cached_property
@@ -355,6 +354,8 @@ class TableQuestions:
         return Axis(column, place, grid, edges, len(_TAILS), len(_TAILS) + 2 * _BINS)
 
     def _encode(self, column: Column, values: Any) -> Array:
+        if column.dated:  # the page counts in days
+            return column.nearest(np.asarray(values, np.float64))
         return self.schema.encode({column.name: values}, absent=self.schema.names)[:, self.schema.index(column.name)]
 
     def _describe(self, axis: Axis) -> Answer:
@@ -364,7 +365,7 @@ class TableQuestions:
             found["labels"] = _plain(np.array(column.categories, dtype=object))
         else:
             found["low"], found["high"] = float(axis.grid[axis.first]), float(axis.grid[axis.last])
-            found["whole"] = axis.kind == "count" or column.dtype == "integer"
+            found["whole"] = axis.kind == "count" or column.whole
             found["step"] = axis.step
             found["spikes"] = list(column.spikes)
         if self.units is not None:

@@ -156,7 +156,7 @@ def gather(model: TableModel, table: Any, seed: int) -> Material:
 
 def _units(column: Any, codes: Array) -> Array:
     """Numbers in the units of the table; categories keep their codes."""
-    return codes if column.coded else np.asarray(column.decode(codes), np.float64)
+    return codes if column.coded else column.numbers(codes)
 
 
 def edges_of(field: Field, most: int) -> Array:

@@ -81,7 +81,7 @@ class Answer:
             codes = np.stack([np.interp(wanted, *self._strata(row)[:2]) for row in range(len(self.rows))])
         else:
             codes = self._inverse(torch.as_tensor(wanted)).numpy()
-        return np.stack([self.column.decode(codes[:, place]) for place in range(len(wanted))], 1).astype(np.float64)
+        return np.stack([self.column.numbers(codes[:, place]) for place in range(len(wanted))], 1)
 
     @cached_property
     def _known(self) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from picirc.data.dates import is_date, is_iso, read_dates
 from picirc.data.frames import column_named, is_missing, read_frame
 from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
@@ -19,10 +20,10 @@ from picirc.tables.schema import EMPTY, Column, Numbers, Schema
 
 @dataclass(frozen=True)
 class Between:
-    """A range of a column of numbers, ends included; ``between`` makes one."""
+    """A range of a column of numbers or dates, ends included; ``between`` makes one."""
 
-    low: float | None
-    high: float | None
+    low: Any
+    high: Any
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,22 @@ def between(low: Any = None, high: Any = None) -> Between:
     """Evidence that a value lies in a range, ends included.
 
     Args:
-        low: The lower end; None for none.
-        high: The upper end; None for none.
+        low: The lower end: a number or a date, also as a string such as ``"2024-01-31"``; None for none.
+        high: The upper end; None for none. A date without a time includes the whole day.
 
     Example:
         >>> between(50, None)
         Between(low=50, high=None)
+        >>> between("2024-01-01", "2024-01-31")
+        Between(low='2024-01-01', high='2024-01-31')
     """
     for name, end in (("low", low), ("high", high)):
-        if end is not None and (isinstance(end, bool | str) or not np.isscalar(end) or end != end):
-            raise ArgumentError(name, "a number, or None for no bound", repr(end)[:80])
-    if low is not None and high is not None and low > high:
+        dated = is_date(end) or (isinstance(end, str) and is_iso(end))
+        if end is not None and not dated and (isinstance(end, bool | str) or not np.isscalar(end) or end != end):
+            raise ArgumentError(name, "a number or a date, or None for no bound", repr(end)[:80])
+    ends = (low, high)
+    alike = len({isinstance(end, str) for end in ends}) == len({is_date(end) for end in ends}) == 1
+    if None not in ends and alike and low > high:
         raise ArgumentError("low", f"at most high ({high})", low)
     return Between(low, high)
 
@@ -135,7 +141,7 @@ def read_evidence(schema: Schema, given: Any) -> Known:
     if spoken:
         encoded[:, len(schema.columns) :] = nothing[:, len(schema.columns) :]
     names = schema.match(frame, schema.names)
-    originals = {name: frame.cells(names[name]).values for name in names if schema[name].real}
+    originals = {name: schema[name].in_calendar(frame.cells(names[name])).values for name in names if schema[name].real}
     return Known(encoded, originals, regions)
 
 
@@ -165,9 +171,24 @@ def region_of(column: Column, known: Between | OneOf) -> Region:
     if column.coded and any(isinstance(label, str) for label in column.categories):
         remedy = "write pc.one_of([...]) for a set"
         raise ArgumentError(column_named(column.name), "a column of numbers for pc.between", "strings", remedy)
-    low = -math.inf if known.low is None else float(known.low)
-    high = math.inf if known.high is None else float(known.high)
+    low = -math.inf if known.low is None else _number(column, known.low)
+    high = math.inf if known.high is None else _number(column, known.high, last=True)
+    if low > high:
+        raise ArgumentError(column_named(column.name), "a range whose low end is at most the high one", repr(known))
     return column.region_between(low, high)
+
+
+def _number(column: Column, end: Any, last: bool = False) -> float:
+    """An end of a range as a number; the last one of times reaches to the end of the day if it has none itself."""
+    dated = isinstance(end, str) or is_date(end)
+    if dated != column.dated:
+        expected, got = ("a date", "a number") if column.dated else ("a number", "a date")
+        raise ArgumentError(column_named(column.name), f"{expected} for pc.between", f"{got}, {end!r}")
+    if not dated:
+        return float(end)
+    days, calendar = read_dates([end])
+    whole_day = last and calendar == "date" and column.dtype == "datetime"
+    return float(days[0]) + whole_day
 
 
 def _regions(schema: Schema, given: Mapping[Any, Any]) -> dict[int, Region]:

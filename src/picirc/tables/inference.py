@@ -51,7 +51,7 @@ _DISGUISED = (
     (
         re.compile(_DATES),
         "dates",
-        "turn them into numbers, such as days since a date, or into parts, or drop the column",
+        "turn them into dates (pandas.to_datetime; 2024-01-31 in a file), or drop the column",
     ),
     (
         re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"),
@@ -83,8 +83,8 @@ def infer_columns(
     """The columns of a table; see ``Schema.infer`` for the arguments and the rules."""
     declared = declarations(columns, frame.names)
     least = choose(frame.rows, len(frame.names), floor=floor).floor
-    words = {name: word for name, word in declared.items() if isinstance(word, str)}
-    cells = [frame.cells(name, dtype_for(words.get(name, AUTO))) for name in frame.names]
+    said = {name: word for name, word in declared.items() if isinstance(word, str)}
+    cells = [frame.cells(name, dtype_for(said.get(name, AUTO))) for name in frame.names]
     undeclared = [part for part in cells if declared[part.name] == AUTO]
     word, shared = _array_of_integers(undeclared) if undeclared and not frame.named else (AUTO, None)
     found = []
@@ -93,7 +93,8 @@ def infer_columns(
             found.append(infer_column(part, declared[part.name], least, linear))
         else:
             found.append(infer_column(replace(part, categories=shared) if shared else part, word, least, linear))
-    return tuple(replace(column, native=native_type(frame, column.name)) for column in found)
+    words = {part.name: part.calendar or native_type(frame, part.name) for part in cells}
+    return tuple(replace(column, native=words[column.name]) for column in found)
 
 
 def declarations(columns: Declared | Mapping[Any, Declared] | None, names: Sequence[str]) -> dict[str, Declared]:
@@ -132,6 +133,9 @@ def infer_column(cells: Cells, declared: Declared, floor: float, linear: bool = 
         if linear and declared in (SCORES, "spiked"):
             declared = "gaussian"
     if isinstance(declared, Categorical | Bernoulli) or declared in ("categorical", "bernoulli"):
+        if cells.calendar:
+            raise ArgumentError(column_named(cells.name), "strings or numbers as categories", "dates",
+                                "turn them into strings")  # fmt: skip
         return _coded(cells, declared, missing)
     if cells.dtype == "text":
         word = declared if isinstance(declared, str) else repr(declared)
@@ -184,10 +188,11 @@ def _inferred_kind(cells: Cells) -> str:
         return "categorical"
     observed = cells.values[~cells.missing]
     different = np.unique(observed)
-    if different.tolist() == [0.0, 1.0]:
+    if different.tolist() == [0.0, 1.0] and not cells.calendar:
         return "bernoulli"
     integers = cells.dtype == "integer" or cells.whole
-    if (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed):
+    codes = (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed)
+    if codes and not cells.calendar:
         return "categorical"
     if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
         return "gaussian"

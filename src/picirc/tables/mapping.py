@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from picirc.checks import check_choice, check_integer
-from picirc.data.frames import few
+from picirc.data.frames import arrow_type, few
 from picirc.data.tables import cell_text
 from picirc.errors import ArgumentError
 from picirc.tables.model import HOW, TableModel
@@ -26,7 +26,6 @@ from picirc.tables.schema import Column
 TASKS = ("score", "impute", "classify", "sample")
 _OPTIONS = {"score": (), "impute": ("how", "seed"), "classify": ("column",), "sample": ("n", "seed")}
 _LOADED = 8  # models that a process keeps
-_TYPES = {"integer": "int64", "boolean": "bool_", "text": "string"}
 _turn = threading.Lock()  # engines may run several threads in a process; the circuit runs for one of them at a time
 
 
@@ -241,7 +240,8 @@ def _typed(values: Any, kind: Any) -> Any:
 
 
 def _arrow_type(column: Column) -> Any:
-    return getattr(import_module("pyarrow"), _TYPES.get(column.dtype, "float64"))()
+    kind = arrow_type(column.dtype, column.native)
+    return getattr(kind, "value_type", kind)  # every part would have a dictionary of its own
 
 
 def _chances(column: Column) -> list[str]:

@@ -145,7 +145,8 @@ class TableModel:
             if not beyond and place not in evidence.regions:
                 found[column.name] = column.inside(found[column.name])
         for name, values in evidence.originals.items():
-            found[name] = _overlaid(found[name], np.repeat(values, n))
+            known = np.repeat(values, n)
+            found[name] = _overlaid(found[name], self.schema[name].dates(known) if self.schema[name].dated else known)
         return self.schema.assemble(found, self.schema.container)
 
     def impute(
@@ -181,7 +182,7 @@ class TableModel:
         found = [self.schema.fill(frame, one) for one in filled]
         return found[0] if copies is None else found
 
-    def predict(self, table: Any, column: str, given: Any = None) -> Numbers:
+    def predict(self, table: Any, column: str, given: Any = None) -> Array:
         """What the other cells of every row say about a column.
 
         Args:
@@ -191,18 +192,18 @@ class TableModel:
 
         Returns:
             For categories their probabilities ``(rows, categories)``, in the order of ``schema[column].categories``;
-            for numbers the mean ``(rows,)``.
+            for numbers the mean ``(rows,)``; for dates too, as ``datetime64``.
         """
         answers = self._answers(table, column, given)
         coded = bool(self.schema[column].categories)
-        return np.concatenate([answer.probabilities() if coded else answer.mean() for answer in answers])
+        return self._dated(column, [answer.probabilities() if coded else answer.mean() for answer in answers])
 
-    def expectation(self, table: Any, column: str, given: Any = None) -> Numbers:
+    def expectation(self, table: Any, column: str, given: Any = None) -> Array:
         """The mean of a column of numbers given the other cells of each row, ``(rows,)``, also of small integers."""
         self._check_ordered(column)
-        return np.concatenate([answer.mean() for answer in self._answers(table, column, given)])
+        return self._dated(column, [answer.mean() for answer in self._answers(table, column, given)])
 
-    def quantiles(self, table: Any, column: str, levels: Sequence[float], given: Any = None) -> Numbers:
+    def quantiles(self, table: Any, column: str, levels: Sequence[float], given: Any = None) -> Array:
         """Quantiles of a column of numbers given the other cells of each row, ``(rows, levels)``.
 
         Args:
@@ -216,7 +217,12 @@ class TableModel:
         if not len(wanted) or not ((wanted > 0) & (wanted < 1)).all():
             raise ArgumentError("levels", "probabilities between 0 and 1", levels)
         answers = self._answers(table, column, given)
-        return np.concatenate([answer.quantiles(wanted.tolist()) for answer in answers])
+        return self._dated(column, [answer.quantiles(wanted.tolist()) for answer in answers])
+
+    def _dated(self, column: str, parts: Sequence[Numbers]) -> Array:
+        """Parts of an answer together, as dates if the column has dates."""
+        found = np.concatenate(parts)
+        return self.schema[column].dates(found) if self.schema[column].dated else found
 
     def explain(self, row: Any) -> list[dict[str, Any]]:
         """The cells of a row, the most surprising given the others first.
@@ -378,8 +384,10 @@ def _numbers(parts: Sequence[Tensor]) -> Numbers:
     return found
 
 
-def _overlaid(drawn: Array, known: Numbers) -> Array:
+def _overlaid(drawn: Array, known: Array) -> Array:
     """Known values in place of drawn ones, in the type of the latter if that can hold them."""
+    if known.dtype.kind == "M":
+        return np.where(np.isnat(known), drawn, known)
     found = np.where(np.isnan(known), drawn, known)
     same = found.astype(drawn.dtype)
     return same if np.array_equal(same, found) else found

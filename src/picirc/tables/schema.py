@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice
+from picirc.data.dates import CALENDAR, DATED, moments_of, objects_of
 from picirc.data.frames import (
     CONTAINERS,
     DTYPES,
@@ -24,6 +26,8 @@ from picirc.data.frames import (
     Cells,
     Frame,
     Label,
+    arrow_table,
+    as_dates,
     assemble,
     codes_of,
     column_named,
@@ -66,7 +70,8 @@ class Column:
     Attributes:
         name: Its name.
         family: The family of its distribution. A column without values has one with a single category.
-        dtype: The type of its values: ``"float"``, ``"integer"``, ``"boolean"`` or ``"text"``.
+        dtype: The type of its values: ``"float"``, ``"integer"``, ``"boolean"``, ``"text"``; ``"date"`` for whole days
+            and ``"datetime"`` for times, which are numbers of days since 1970.
         categories: The values that the codes 0, 1, … stand for; empty for columns of numbers.
         location: The centre that is subtracted from real values: their median.
         scale: The spread that they are then divided by.
@@ -76,7 +81,8 @@ class Column:
         knots: Values and their codes, both ascending, between which codes are interpolated linearly, in place of
             ``location`` and ``scale``; beyond them the first and the last piece go on. Empty for a linear column.
         spikes: The values of the atoms of a ``Spiked`` family.
-        native: The type of the column in the data frame that it comes from, if that is to be kept.
+        native: The type of the column in the data frame that it comes from, if that is to be kept; of dates their
+            calendar.
         indicator: Whether the model has a variable that says if the cell is missing.
     """
 
@@ -113,6 +119,16 @@ class Column:
         """Whether the values are standardised."""
         return isinstance(self.family, LocationScale | Spiked)
 
+    @property
+    def dated(self) -> bool:
+        """Whether the values are dates or times."""
+        return self.dtype in DATED
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are integers, or whole days."""
+        return self.dtype in ("integer", "date")
+
     def encode(self, cells: Cells, unseen: str = "error") -> Numbers:
         """The values as the family takes them, NaN where missing.
 
@@ -124,6 +140,7 @@ class Column:
             return np.full(len(cells.values), np.nan)  # nothing is known about it
         if self.coded:
             return self._codes(cells, unseen)
+        cells = self.in_calendar(cells)
         if cells.dtype == "text":
             expected = f"numbers for {self.family!r}"
             raise ArgumentError(column_named(self.name), expected, "strings", "convert the column to numbers")
@@ -133,6 +150,24 @@ class Column:
         self.family.check(torch.as_tensor(values), repr(self.name))
         return values
 
+    def in_calendar(self, cells: Cells) -> Cells:
+        """The cells, strings as dates if the column has dates; raise where there are numbers in place of dates."""
+        cells = as_dates(cells) if self.dated else cells
+        if (cells.dtype in DATED) != self.dated and not cells.missing.all():
+            wanted, got = ("dates", "others") if self.dated else ("numbers", "dates")
+            raise ArgumentError(column_named(self.name), f"{wanted}, as when the model was fitted", got)
+        return cells
+
+    def dates(self, days: Numbers) -> Array:
+        """Dates and times from days since 1970: whole seconds if those seen were."""
+        ends = np.array([self.low or 0.0, self.high or 0.0]) * 86_400
+        return moments_of(days, self.dtype, seconds=bool(np.abs(ends - np.rint(ends)).max() < 1e-5))
+
+    def numbers(self, codes: Numbers) -> Numbers:
+        """The same as ``decode`` for a column of numbers, with dates as days since 1970."""
+        kept = replace(self, dtype={"date": "integer", "datetime": "float"}.get(self.dtype, self.dtype))
+        return np.asarray(kept.decode(codes), np.float64)
+
     def decode(self, codes: Numbers, exact: bool = False) -> Array:
         """The values that the numbers of the family stand for.
 
@@ -140,7 +175,7 @@ class Column:
 
         Args:
             codes: The numbers.
-            exact: Do not round numbers to integers.
+            exact: Do not round numbers to integers; dates are days since 1970.
         """
         gone = np.isnan(codes)
         if self.kind == EMPTY:
@@ -158,13 +193,17 @@ class Column:
             with np.errstate(over="ignore"):
                 values = self.location + self.scale * codes
             values = np.clip(values, -np.finfo(np.float64).max, np.finfo(np.float64).max)
+        if self.dated and not exact:
+            return self.dates(values)
         return values if exact else _typed(np.rint(values) if self.family.discrete else values, self.dtype)
 
     def inside(self, values: Array) -> Array:
         """Decoded numbers, moved to the ends of the range seen where they are outside it."""
         if not self.real or self.low is None or self.high is None:
             return values
-        return np.clip(values, *(np.asarray(end).astype(values.dtype) for end in (self.low, self.high)))
+        ends = np.array([self.low, self.high])
+        found: Array = np.clip(values, *(self.dates(ends) if self.dated else ends).astype(values.dtype))
+        return found
 
     @property
     def ordered(self) -> bool:
@@ -230,7 +269,7 @@ class Column:
             return Region(
                 ((math.ceil(low) if low > -math.inf else low, math.floor(high) if high < math.inf else high),)
             )
-        half = 0.5 if self.dtype == "integer" else 0.0
+        half = 0.5 if self.whole else 0.0
         ends = self._standardise(np.array([low - half, high + half]))
         finite = np.isfinite([low, high])
         return Region(((float(ends[0]) if finite[0] else -math.inf, float(ends[1]) if finite[1] else math.inf),))
@@ -239,8 +278,9 @@ class Column:
         """The codes of some values; those of a column of reals have a density and no probability."""
         cells = read_frame({self.name: list(values)}).cells(self.name)
         codes = list(dict.fromkeys(self.encode(cells).tolist()))
-        if self.real and self.dtype == "integer":
-            intervals = [self.region_between(value, value).intervals[0] for value in sorted(set(cells.values.tolist()))]
+        if self.real and self.whole:
+            seen = sorted(set(self.in_calendar(cells).values.tolist()))
+            intervals = [self.region_between(value, value).intervals[0] for value in seen]
             return Region(tuple(intervals))
         if self.real:
             atoms = set(getattr(self.family, "atoms", ()))
@@ -264,7 +304,10 @@ class Column:
         """Kind, values and the number of missing cells, in words."""
         kind = f"{self.kind} ({len(self.categories)})" if self.kind == "categorical" else self.kind
         if self.low is not None and self.high is not None:
-            values = f"{self.low:g}" if self.low == self.high else f"{self.low:g} … {self.high:g}"
+            low, high = (
+                str(self.dates(np.array([end]))[0]) if self.dated else f"{end:g}" for end in (self.low, self.high)
+            )
+            values = low if low == high else f"{low} … {high}"
         else:
             values = few(self.categories)
         if self.spikes:
@@ -307,7 +350,7 @@ class Column:
             high=high,
             missing=missing,
             knots=_pairs(entry),
-            native=choice(entry, "native", {word: word for word in ("", *NATIVE["pandas"], *NATIVE["polars"])}),
+            native=_checked_native(take(entry, "native", str)),
             spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
             indicator=take(entry, "indicator", bool),
         )
@@ -379,7 +422,9 @@ class Schema:
       missing.
     - *Huge* values do no harm to the arithmetic: up to the largest float64 they are standardised without overflow.
       Values further than 10¹² spreads from the centre are treated as that far away.
-    - *Infinite* numbers, dates, and cells that are neither numbers nor strings are errors.
+    - *Dates* and times are numbers of days since 1970 in the model, and dates in every answer. Times with a zone are
+      counted in UTC. Samples of whole days are whole days, and of whole seconds whole seconds.
+    - *Infinite* numbers, times without a date, and cells that are neither numbers nor strings are errors.
 
     Attributes:
         columns: The columns, in the order of the table.
@@ -534,8 +579,27 @@ class Schema:
     def assemble(self, columns: Mapping[str, Array], container: str, like: Any = None) -> Any:
         """A table of a given kind from decoded columns."""
         levels = {c.name: c.categories for c in self.columns if c.categories and isinstance(c.categories[0], str)}
+        if container == "pyarrow" and find_spec("pyarrow") is not None:
+            return self.arrow(columns)
         types = {c.name: c.native for c in self.columns if c.native and container == self.container}
         return assemble(container, columns, levels, like, types)  # type: ignore[arg-type]
+
+    def arrow(self, columns: Mapping[str, Array]) -> Any:
+        """A pyarrow table from decoded columns, in the types that the columns had, as far as it has them."""
+        texts = {c.name: [label for label in c.categories if isinstance(label, str)] for c in self.columns}
+        return arrow_table(columns, {c.name: (c.dtype, c.native, texts[c.name]) for c in self.columns})
+
+    def objects(self, columns: Mapping[str, Array]) -> dict[str, list[Any]]:
+        """Decoded columns as lists of Python values, None where missing: integers stay integers beside gaps."""
+        found = {}
+        for column in self.columns:
+            values = columns[column.name]
+            if column.dated and values.dtype.kind == "M":
+                found[column.name] = objects_of(values, column.native)
+                continue
+            cells = Cells(column.name, column.dtype, values)
+            found[column.name] = cells.objects() if column.dtype in ("integer", "boolean") else values.tolist()
+        return found
 
     def fill(self, table: Any, array: Any) -> Any:
         """The table with the values of an encoded array in its missing cells.
@@ -635,6 +699,12 @@ def _number(entry: Mapping[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
         raise ArgumentError(name, "a finite number", repr(value)[:80])
     return float(value)
+
+
+def _checked_native(word: str) -> str:
+    if word not in ("", *NATIVE["pandas"], *NATIVE["polars"]) and not CALENDAR.fullmatch(word):
+        raise ArgumentError("native", "the type of a column", repr(word)[:80])
+    return word
 
 
 def _finite_numbers(name: str, values: Sequence[Any]) -> list[float]:

@@ -144,7 +144,7 @@ def _look(found: _Scan, compute: Any, name: str, chunk: Any, start: int) -> None
     """Keep the rows of a chunk with the ends and the new categories of a column, and count its missing cells."""
     types, column = import_module("pyarrow").types, chunk.column(name)
     gone = column.null_count
-    numeric = types.is_integer(column.type) or types.is_floating(column.type)
+    numeric = types.is_integer(column.type) or types.is_floating(column.type) or types.is_temporal(column.type)
     if types.is_floating(column.type):
         gone += compute.sum(compute.is_nan(column)).as_py() or 0
     found.missing[name] = found.missing.get(name, 0) + int(gone)
