@@ -361,7 +361,7 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
 
     def _kept(self) -> npt.NDArray[np.intp]:
         """The positions of the columns that had a value."""
-        return np.flatnonzero([column.kind != EMPTY for column in self.model_.schema.columns])
+        return np.flatnonzero([column.kind != EMPTY or column.left_out for column in self.model_.schema.columns])
 
     def _filled(self, frame: Frame, how: str, seed: int) -> Any:
         filled = self.model_.impute(frame, how, seed)

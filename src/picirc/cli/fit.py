@@ -11,6 +11,7 @@ import json
 import platform
 import shutil
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -145,6 +146,8 @@ def train_table(
     checkpoints = _table_checkpoints(output, lasting=source.stream is not None or processes.count > 1)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
         with ExitStack() as stack:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.showwarning = lambda message, *_: tell(f"warning: {message}")
             bars = [stack.enter_context(Progress(chosen.planned))] if processes.first else []
             found = fit_table(
                 source, declared, seed=training.seed, unseen=columns.unseen, missingness=columns.missingness,

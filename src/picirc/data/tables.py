@@ -50,6 +50,30 @@ _NOT_NUMPY = (
 _USUAL_NUMBERS = 2**30  # bytes to which any binary file may expand
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 _MOSTLY = 0.9  # a column of a CSV file with more dates than this has mistakes among them, not other strings
+_DATES = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2})( \d.*)?|\d{4}/\d{1,2}/\d{1,2}"
+_DISGUISED = (
+    (
+        re.compile(_DATES),
+        "dates",
+        "turn them into dates (pandas.to_datetime; 2024-01-31 in a file), or drop the column",
+    ),
+    (
+        re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"),
+        "times",
+        "turn them into numbers, such as hours, or drop the column",
+    ),
+    (re.compile(r"[+-]?\d+([.,]\d+)?\s*%"), "percentages", "remove the signs and convert the column to numbers"),
+    (
+        re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
+        "numbers with thousands separators",
+        "remove the commas and convert the column to numbers",
+    ),
+    (
+        re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"),
+        "numbers with decimal commas",
+        "write decimal points (pandas.read_csv has decimal=',') and convert the column to numbers",
+    ),
+)
 
 
 def read_file(
@@ -199,6 +223,21 @@ def dtype_for(kind: str) -> str | None:
     return {"auto": None, "bernoulli": None, "categorical": "text"}.get(kind, "float")
 
 
+def disguised(texts: Sequence[str]) -> tuple[str, str] | None:
+    """What strings are that are dates, times, percentages, or numbers in another notation, and what to do about it.
+
+    Example:
+        >>> disguised(["1,234", "999"])
+        ("numbers with thousands separators such as '1,234'", 'remove the commas and convert the column to numbers')
+        >>> disguised(["red", "37%"])
+    """
+    for pattern, what, remedy in _DISGUISED:
+        shown = next((text for text in texts if pattern.fullmatch(text.strip())), None)
+        if shown is not None and all(pattern.fullmatch(text.strip()) or _is_number(text) for text in texts):
+            return f"{what} such as {shown!r:.40}", remedy
+    return None
+
+
 def cell_text(cell: object) -> str:
     """A cell as it is written in a CSV file.
 
@@ -336,6 +375,10 @@ def _inferred(path: Path, name: str, cells: Sequence[str | None], lines: Sequenc
     if True not in kinds:
         dates = sum(cell is not None and is_iso(cell) for cell in cells)
         return "date" if dates > _MOSTLY * kinds.count(False) else "text"
+    found = disguised([cell for cell in cells if cell is not None])
+    if found is not None:
+        place = next(place for place, kind in enumerate(kinds) if kind is False)
+        raise ArgumentError(f"{path}, line {lines[place]}", f"a finite number in column {name}", found[0], found[1])
     odd = kinds.index(kinds.count(True) < kinds.count(False))
     other = kinds.index(not kinds[odd])
     expected = f"{'a string' if kinds[odd] else 'a finite number'} in column {name} as in line {lines[other]}"

@@ -21,6 +21,7 @@ FEWEST_NAMED = 100  # rows of a table whose constant columns are named in a warn
 # A column with more different strings than both of these holds identifiers, not categories.
 MOST_TEXT_CATEGORIES = 100
 DISTINCT_TEXT_SHARE = 0.5
+FEWEST_IDENTIFIERS = 25  # and one with so many strings that all differ
 
 # A real column is divided by its robust spread, or by this part of its largest deviation if that is more.
 LARGEST_STANDARDISED = 100.0

@@ -71,9 +71,8 @@ def between(low: Any = None, high: Any = None) -> Between:
         dated = is_date(end) or (isinstance(end, str) and is_iso(end))
         if end is not None and not dated and (isinstance(end, bool | str) or not np.isscalar(end) or end != end):
             raise ArgumentError(name, "a number or a date, or None for no bound", repr(end)[:80])
-    ends = (low, high)
-    alike = len({isinstance(end, str) for end in ends}) == len({is_date(end) for end in ends}) == 1
-    if None not in ends and alike and low > high:
+    counted = not any(end is None or isinstance(end, str) or is_date(end) for end in (low, high))
+    if counted and low > high:  # dates are compared when it is known what they are dates of
         raise ArgumentError("low", f"at most high ({high})", low)
     return Between(low, high)
 

@@ -33,8 +33,8 @@ from picirc.structure.chow_liu import hidden_chow_liu
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree
 from picirc.tables import mixtures
-from picirc.tables.defaults import FEWEST_NAMED, MOST_TREE_COLUMNS, Defaults, choose
-from picirc.tables.inference import unhelpful_columns
+from picirc.tables.defaults import MOST_TREE_COLUMNS, Defaults, choose
+from picirc.tables.inference import far_values, unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
 from picirc.tables.streaming import TableData, read_data
@@ -44,7 +44,7 @@ _SPLITS = 1_000_003  # added to the seed, as synthetic tables often come from th
 
 
 class ColumnWarning(UserWarning):
-    """A table has columns from which nothing can be learned."""
+    """A table has columns from which nothing can be learned, or values that may stand for missing ones."""
 
 
 Member = tuple[PIC, History]  # a model, and how it was trained
@@ -123,11 +123,16 @@ def fit_table(
     chosen = choose(data.rows, len(frame.names), **given)
     schema = data.schema(columns, unseen, chosen.floor).with_missingness(missingness)
     if all(column.kind == EMPTY for column in schema.columns):
-        raise ArgumentError("table", "a value in at least one column", "missing cells only")
-    unhelpful = unhelpful_columns(frame, schema.columns) if frame.named and frame.rows >= FEWEST_NAMED else []
-    if unhelpful:
-        message = f"nothing can be learned from some columns, drop them: {'; '.join(unhelpful)}."
-        warnings.warn(message, ColumnWarning, stacklevel=2)
+        raise ArgumentError("table", "a value in at least one column", "missing cells or identifiers only")
+    for message, remarks in (
+        ("nothing can be learned from some columns, drop them", unhelpful_columns(frame, schema.columns)),
+        (
+            "values far from all others may stand for missing ones; if so, remove them",
+            far_values(frame, schema.columns),
+        ),
+    ):
+        if remarks:
+            warnings.warn(f"{message}: {'; '.join(remarks)}.", ColumnWarning, stacklevel=2)
     rows = schema.encode(frame)
     checkpoints = {"out": None if out is None else Path(out), "checkpoint_every": checkpoint_every, "resume": resume}
     place = None if target is None else schema.index(target)

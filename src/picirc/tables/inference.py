@@ -7,7 +7,6 @@ This is the only place where the type of a column is inferred.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,14 +15,16 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from picirc.data.frames import Cells, Frame, Label, column_named, few, native_type
-from picirc.data.tables import dtype_for
+from picirc.data.tables import disguised, dtype_for
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
 from picirc.inputs.location import LocationScale
 from picirc.tables.defaults import (
     DISTINCT_TEXT_SHARE,
+    FEWEST_IDENTIFIERS,
     FEWEST_IN_SPIKE,
     FEWEST_KNOTS,
+    FEWEST_NAMED,
     FEWEST_SCORED,
     LARGEST_SKEW,
     LARGEST_STANDARDISED,
@@ -40,36 +41,12 @@ from picirc.tables.defaults import (
     STEEPEST,
     choose,
 )
-from picirc.tables.schema import KINDS, SCORES, Column, Declared, Numbers
+from picirc.tables.schema import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 
 AUTO = "auto"
 WORDS = (AUTO, SCORES, *KINDS.values())
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
 _NORMAL_QUARTILES = 1.349  # the distance between the quartiles of a standard normal
-_DATES = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2})( \d.*)?|\d{4}/\d{1,2}/\d{1,2}"
-_DISGUISED = (
-    (
-        re.compile(_DATES),
-        "dates",
-        "turn them into dates (pandas.to_datetime; 2024-01-31 in a file), or drop the column",
-    ),
-    (
-        re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"),
-        "times",
-        "turn them into numbers, such as hours, or drop the column",
-    ),
-    (re.compile(r"[+-]?\d+([.,]\d+)?\s*%"), "percentages", "remove the signs and convert the column to numbers"),
-    (
-        re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
-        "numbers with thousands separators",
-        "remove the commas and convert the column to numbers",
-    ),
-    (
-        re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"),
-        "numbers with decimal commas",
-        "write decimal points (pandas.read_csv has decimal=',') and convert the column to numbers",
-    ),
-)
 _CLOSEST_SCORES = 1e-6  # of two knots
 _CONSTANT_PRECISION = 1e-6  # the spread of a constant column, relative to a large value
 
@@ -130,6 +107,8 @@ def infer_column(cells: Cells, declared: Declared, floor: float, linear: bool = 
         return Column(cells.name, Categorical(1), cells.dtype, missing=missing)
     if declared == AUTO:
         declared = _inferred_kind(cells)
+        if declared == EMPTY:
+            return Column(cells.name, Categorical(1), cells.dtype, missing=missing)
         if linear and declared in (SCORES, "spiked"):
             declared = "gaussian"
     if isinstance(declared, Categorical | Bernoulli) or declared in ("categorical", "bernoulli"):
@@ -183,15 +162,16 @@ def _inferred_kind(cells: Cells) -> str:
     if cells.dtype == "boolean":
         return "bernoulli"
     if cells.dtype == "text":
+        if cells.categories is not None:
+            return "categorical"
         _refuse_disguised(cells)
-        _refuse_identifier(cells)
-        return "categorical"
+        return EMPTY if _are_identifiers(cells) else "categorical"
     observed = cells.values[~cells.missing]
     different = np.unique(observed)
     if different.tolist() == [0.0, 1.0] and not cells.calendar:
         return "bernoulli"
     integers = cells.dtype == "integer" or cells.whole
-    codes = (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed)
+    codes = (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed, integers)
     if codes and not cells.calendar:
         return "categorical"
     if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
@@ -207,49 +187,76 @@ def _are_categories(different: Numbers, rows: int) -> bool:
     return 1 < len(different) <= most and float(np.abs(different).max()) < _LARGEST_INTEGER
 
 
-def _are_codes_but_for_strays(observed: Numbers) -> bool:
-    """Whether the values are categories but for very few that are no integers: these do not make a code a quantity."""
+def _are_codes_but_for_strays(observed: Numbers, integers: bool) -> bool:
+    """Whether the values are categories but for very few that are no integers, or one that is rare.
+
+    These do not make a code a quantity.
+    """
     whole = observed[observed == np.floor(observed)]
     strays = len(observed) - len(whole)
+    if integers:  # one of them that is rare may be a stray, too
+        values, counts = np.unique(whole, return_counts=True)
+        strays = int(counts.min())
+        whole = whole[whole != values[counts.argmin()]]
     few_strays = 0 < strays <= LARGEST_STRAY_SHARE * len(observed)
     return few_strays and _are_categories(np.unique(whole), len(whole))
 
 
 def _refuse_disguised(cells: Cells) -> None:
     """Raise for strings that are all dates, times, percentages or numbers in another notation."""
-    texts = [text.strip() for text in cells.values if text is not None]
-    if cells.categories is not None:
-        return
-    for pattern, what, remedy in _DISGUISED:
-        if all(map(pattern.fullmatch, texts)):
-            remedy += f", or declare columns={{{cells.name!r}: 'categorical'}}"
-            raise ArgumentError(column_named(cells.name), "numbers, or strings that are categories",
-                                f"{what} such as {texts[0]!r:.40}", remedy)  # fmt: skip
+    found = disguised([text for text in cells.values if text is not None])
+    if found is not None:
+        remedy = f"{found[1]}, or declare columns={{{cells.name!r}: 'categorical'}}"
+        raise ArgumentError(column_named(cells.name), "numbers, or strings that are categories", found[0], remedy)
 
 
 def unhelpful_columns(frame: Frame, columns: Sequence[Column]) -> list[str]:
-    """What should be said about columns from which nothing can be learned: constant ones, and numbers of rows."""
+    """What should be said about columns from which nothing can be learned.
+
+    These are identifiers and free text, which are left out, constant columns and numbers of rows.
+    """
     found = []
     for column in columns:
-        if (column.low is not None and column.low == column.high) or len(column.categories) == 1:
+        if column.left_out:
+            texts = [text for text in frame.cells(column.name, "text").values if text is not None]
+            words = f"{len(set(texts)):,} different strings in {len(texts):,} rows, such as {texts[0]!r:.40}"
+            found.append(f"{column_named(column.name)} has {words}, and is left out of the model")
+        elif not frame.named or frame.rows < FEWEST_NAMED:
+            continue
+        elif (column.low is not None and column.low == column.high) or len(column.categories) == 1:
             found.append(f"{column_named(column.name)} is constant")
         elif column.dtype == "integer" and column.low is not None and not column.missing:
-            steps = np.diff(frame.cells(column.name).values)
+            steps = np.diff(np.sort(frame.cells(column.name).values))
             if len(steps) and (steps == 1).all():
                 found.append(f"{column_named(column.name)} counts the rows")
     return found
 
 
-def _refuse_identifier(cells: Cells) -> None:
-    """Raise for strings that differ in most rows: they name the rows, and nothing can be learned from them."""
-    if cells.categories is not None:
-        return
+def far_values(frame: Frame, columns: Sequence[Column]) -> list[str]:
+    """What should be said about repeated values that are far from all others of their column, such as −999."""
+    found = []
+    for column in columns:
+        if column.low is None or column.dated or frame.rows < FEWEST_NAMED:
+            continue
+        cells = frame.cells(column.name, column.dtype)
+        values, counts = np.unique(cells.values[~cells.missing], return_counts=True)
+        for end, nearest in ((0, 1), (-1, -2)):
+            if len(values) < FEWEST_KNOTS or counts[end] < 2:
+                continue
+            others = values[1:] if end == 0 else values[:-1]
+            if abs(values[end] - values[nearest]) > others[-1] - others[0]:
+                words = f"{values[end]:g} in {counts[end]:,} rows, and else {others[0]:g} … {others[-1]:g}"
+                found.append(f"{column_named(column.name)} has {words}")
+    return found
+
+
+def _are_identifiers(cells: Cells) -> bool:
+    """Whether strings differ in most rows: they name the rows, and nothing can be learned from them."""
     texts = [text for text in cells.values if text is not None]
     different = len(set(texts))
-    if different > MOST_TEXT_CATEGORIES and different > DISTINCT_TEXT_SHARE * len(texts):
-        remedy = f"drop it, convert it to numbers, or declare columns={{{cells.name!r}: 'categorical'}}"
-        got = f"{different:,} different strings in {len(texts):,} rows, such as {texts[0]!r:.40}"
-        raise ArgumentError(column_named(cells.name), "strings that are repeated", got, remedy)
+    if different == len(texts) >= FEWEST_IDENTIFIERS:
+        return True
+    return different > MOST_TEXT_CATEGORIES and different > DISTINCT_TEXT_SHARE * len(texts)
 
 
 def _coded(cells: Cells, declared: Declared, missing: int) -> Column:

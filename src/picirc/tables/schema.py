@@ -120,6 +120,11 @@ class Column:
         return isinstance(self.family, LocationScale | Spiked)
 
     @property
+    def left_out(self) -> bool:
+        """Whether the column has values, but takes no part in the model: strings that name the rows, or free text."""
+        return self.kind == EMPTY and self.dtype == "text"
+
+    @property
     def dated(self) -> bool:
         """Whether the values are dates or times."""
         return self.dtype in DATED
@@ -303,6 +308,8 @@ class Column:
     def summary(self) -> tuple[str, str, str]:
         """Kind, values and the number of missing cells, in words."""
         kind = f"{self.kind} ({len(self.categories)})" if self.kind == "categorical" else self.kind
+        if self.left_out:
+            return "left out", "different strings", f"{self.missing:,}" if self.missing else ""
         if self.low is not None and self.high is not None:
             low, high = (
                 str(self.dates(np.array([end]))[0]) if self.dated else f"{end:g}" for end in (self.low, self.high)
@@ -419,7 +426,8 @@ class Schema:
       as missing. Its probability under the model would be zero, which helps nobody.
     - A *constant* column of numbers is Gaussian around its value with a spread of 1 (10⁻⁶ of a value above a million).
     - A column with *no value at all* is "empty": it takes no part in the model, whatever it holds later, and stays
-      missing.
+      missing. So does a column of *identifiers or free text*: strings that nearly all differ. Declare it
+      ``"categorical"`` to keep it.
     - *Huge* values do no harm to the arithmetic: up to the largest float64 they are standardised without overflow.
       Values further than 10¹² spreads from the centre are treated as that far away.
     - *Dates* and times are numbers of days since 1970 in the model, and dates in every answer. Times with a zone are
