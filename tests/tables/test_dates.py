@@ -200,3 +200,21 @@ def test_a_damaged_calendar_is_refused():
     description["columns"][0]["native"] = "datetime[us, " + "x" * 60 + "]"
     with pytest.raises(pc.ArgumentError, match="native"):
         Schema.from_json(description)
+
+
+def test_columns_that_are_added_have_their_types():
+    table = pandas_table()
+    filled = pc.fit_table(table, **QUICK).impute(table[["x"]].set_index(table.index + 5))
+    assert filled.dtypes.to_dict() == {name: table.dtypes[name] for name in filled}
+    assert filled.index.tolist() == (table.index + 5).tolist()
+    assert not filled.isna().any(axis=None)
+
+
+def test_a_mapping_of_single_values_is_a_row():
+    model = pc.fit_table(pandas_table(), **QUICK)
+    several, one = {"x": [0.5], "day": ["2021-05-01"]}, {"x": 0.5, "day": "2021-05-01"}
+    series = pd.Series({"x": 0.5, "day": pd.Timestamp("2021-05-01")})
+    for row in (one, series):
+        np.testing.assert_array_equal(model.log_density(row), model.log_density(several))
+        np.testing.assert_array_equal(model.predict(row, "time"), model.predict(several, "time"))
+    assert len(model.impute(one)["time"]) == 1

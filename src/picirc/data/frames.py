@@ -183,20 +183,17 @@ def read_frame(table: Any) -> Frame:
     raise ArgumentError("table", _EXPECTED, type(table).__name__, remedy)
 
 
-def padded(frame: Frame, names: Sequence[str]) -> Frame:
-    """The frame with more columns, without values."""
-    if frame.container == "mapping" and frame.native is not None:
-        return read_frame({**frame.native, **{name: [None] * frame.rows for name in names}})
-    if frame.container == "table":
-        gaps = np.full((frame.rows, len(names)), np.nan)
-        return read_frame(Table((*frame.names, *names), np.hstack([frame.native.values, gaps]), frame.native.levels))
-    native = None if frame.native is None else as_narwhals(frame.native)
-    if native is not None:
-        gaps_of = [nw.new_series(name, [None] * frame.rows, backend=native.implementation) for name in names]
-        return read_frame(native.with_columns(*gaps_of).to_native())
-    for name in names:
-        frame = frame.joined(Cells(name, "float", np.full(frame.rows, np.nan)))
-    return frame
+def extended(table: Any, other: Any) -> Any:
+    """A table with the columns of another one of the same kind and length."""
+    if isinstance(table, Mapping):
+        return {**table, **other}
+    if isinstance(table, Table):
+        return Table((*table.columns, *other.columns), np.hstack([table.values, other.values]),
+                     table.levels | other.levels)  # fmt: skip
+    left, right = as_narwhals(table), as_narwhals(other)
+    assert left is not None
+    assert right is not None
+    return left.with_columns(*(right.get_column(name) for name in right.columns)).to_native()
 
 
 def make_frame(
@@ -619,6 +616,8 @@ def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[s
         failures += (library.exceptions.PolarsError,)
     for name, word in types.items():
         dtype: Any = word
+        if name not in made.columns:
+            continue
         if word.startswith("date"):
             made = _dated(made, container, name, word)
             continue

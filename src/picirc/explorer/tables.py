@@ -188,7 +188,7 @@ class TableQuestions:
         evidence = self.evidence(request.get("evidence", {}))
         seed = count_of(request, "seed", 0, least=0, most=2**31)
         encoded = self._draw(evidence, n, torch.Generator().manual_seed(seed))
-        columns = self.schema.decoded(encoded)
+        columns = self._columns(encoded)
         return {"columns": list(columns), "rows": list(map(list, zip(*map(_plain, columns.values()), strict=True)))}
 
     def row(self, request: Answer) -> Answer:
@@ -201,7 +201,7 @@ class TableQuestions:
         for cell in cells:
             codes = np.full((1, len(self.axes)), np.nan)
             codes[0, cell.column] = cell.expected
-            expected = self.schema.decoded(codes)[self.schema.names[cell.column]]
+            expected = self._columns(codes)[self.schema.names[cell.column]]
             found.append({"column": cell.column, "tail": cell.tail, "expected": _plain(expected)[0]})
         return {"row": number, "cells": self._values(number), "surprises": found}
 
@@ -326,8 +326,13 @@ class TableQuestions:
         return self.rows
 
     def _values(self, number: int) -> list[Any]:
-        columns = self.schema.decoded(self._data()[number : number + 1])
+        columns = self._columns(self._data()[number : number + 1])
         return [_plain(values)[0] for values in columns.values()]
+
+    def _columns(self, encoded: Array) -> dict[str, Array]:
+        """Decoded columns; dates as the page has them, in days since 1970."""
+        dated = {c.name: c.numbers(encoded[:, place]) for place, c in enumerate(self.schema.columns) if c.dated}
+        return self.schema.decoded(encoded) | dated
 
     def _axis(self, place: int) -> Axis:
         column = self.schema.columns[place]

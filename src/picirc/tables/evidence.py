@@ -164,7 +164,7 @@ def read_event(schema: Schema, event: Any) -> dict[int, Region]:
 def region_of(column: Column, known: Between | OneOf) -> Region:
     """A range or a set in the codes of a column."""
     if column.kind == EMPTY:
-        raise ArgumentError(column_named(column.name), "a column with values", "one that was empty")
+        raise ArgumentError(column_named(column.name), "a column with values", "one that takes no part in the model")
     if isinstance(known, OneOf):
         return column.region_of_values(list(known.values))
     if column.coded and any(isinstance(label, str) for label in column.categories):

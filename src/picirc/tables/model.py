@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice, check_integer
-from picirc.data.frames import Array, padded, plain, read_frame
+from picirc.data.dates import objects_of
+from picirc.data.frames import Array, Frame, plain, read_frame
 from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
@@ -43,8 +44,14 @@ _LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER = 2**23, 1024
 class TableModel:
     """A probabilistic integral circuit of a table.
 
-    ``fit_table`` makes one. Every query takes tables of any kind with the columns of the schema, in which any cells may
-    be missing, and is exact for the circuit unless it says otherwise. Queries are in double precision.
+    ``fit_table`` makes one. Every query takes tables of any kind with columns of the schema, in which any cells may be
+    missing, and is exact for the circuit unless it says otherwise. A mapping of single values is a table of one row.
+    Queries are in double precision.
+
+    In a model that was fitted with ``missingness=``, an empty cell of a row is known to be missing, and one with a
+    value to be observed; this counts in ``log_density``, and tells ``impute`` and ``predict`` about the other cells.
+    Nothing is known about a column that is absent. A mapping in ``given`` and an event speak of the values themselves,
+    observed or not, unless they say ``pc.missing`` or ``pc.observed``.
 
     Args:
         schema: What the columns are.
@@ -168,7 +175,7 @@ class TableModel:
         check_choice("how", how, HOW)
         if copies is not None and how != "sample":
             raise ArgumentError("copies", "how='sample', as they would all be the same", f"how={how!r}")
-        frame = read_frame(table)
+        frame = _as_rows(table)
         absent = [name for name in self.schema.names if frame.named and name not in frame.names]
         evidence = read_evidence(self.schema, given)
         if evidence.regions and how == "mode":
@@ -177,8 +184,6 @@ class TableModel:
         rows = np.where(np.isnan(rows), _as_many(evidence.rows, len(rows)), rows)
         count = check_integer("copies", copies or 1)
         filled = [self._filled(rows, how, source, evidence.regions) for _ in range(count)]
-        if absent:
-            frame = padded(frame, absent)
         found = [self.schema.fill(frame, one) for one in filled]
         return found[0] if copies is None else found
 
@@ -323,7 +328,7 @@ class TableModel:
     def _answers(self, table: Any, column: str, given: Any) -> Iterator[Answer]:
         place = self.schema.index(column)
         if self.schema.columns[place].kind == EMPTY:
-            raise ArgumentError("column", "a column with values", f"{column!r}, which was empty")
+            raise ArgumentError("column", "a column with values", f"{column!r}, which takes no part in the model")
         evidence = read_evidence(self.schema, given)
         rows = self._encoded(table, column)
         if column in self.schema.indicators:
@@ -335,7 +340,7 @@ class TableModel:
 
     def _encoded(self, table: Any, *left_out: str) -> Numbers:
         """A table in which any columns may be absent; of an array, whose columns have no names, only those left out."""
-        frame = read_frame(table)
+        frame = _as_rows(table)
         return self.schema.encode(frame, absent=self.schema.names if frame.named else left_out)
 
     def _check_ordered(self, column: str) -> None:
@@ -352,8 +357,22 @@ class TableModel:
         return _numbers(found)
 
 
+def _as_rows(table: Any) -> Frame:
+    """A table; a mapping of single values, or a row of a data frame, is a table of one row."""
+    if getattr(table, "ndim", 0) == 1 and hasattr(table, "to_dict"):
+        table = table.to_dict()
+    if isinstance(table, Mapping) and table and not any(_has_length(cell) for cell in table.values()):
+        table = {name: [cell] for name, cell in table.items()}
+    return read_frame(table)
+
+
+def _has_length(cell: Any) -> bool:
+    return hasattr(cell, "__len__") and not isinstance(cell, str)
+
+
 def _decoded(column: Column, code: float) -> Any:
-    return column.decode(np.array([code])).tolist()[0]
+    value = column.decode(np.array([code]))
+    return (objects_of(value, column.native) if column.dated else value.tolist())[0]
 
 
 def _as_many(known: Numbers, rows: int) -> Numbers:

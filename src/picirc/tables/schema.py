@@ -31,6 +31,7 @@ from picirc.data.frames import (
     assemble,
     codes_of,
     column_named,
+    extended,
     few,
     fill,
     plain,
@@ -312,7 +313,8 @@ class Column:
             return "left out", "different strings", f"{self.missing:,}" if self.missing else ""
         if self.low is not None and self.high is not None:
             low, high = (
-                str(self.dates(np.array([end]))[0]) if self.dated else f"{end:g}" for end in (self.low, self.high)
+                str(self.dates(np.array([end])).tolist()[0]) if self.dated else f"{end:g}"
+                for end in (self.low, self.high)
             )
             values = low if low == high else f"{low} … {high}"
         else:
@@ -589,7 +591,7 @@ class Schema:
         levels = {c.name: c.categories for c in self.columns if c.categories and isinstance(c.categories[0], str)}
         if container == "pyarrow" and find_spec("pyarrow") is not None:
             return self.arrow(columns)
-        types = {c.name: c.native for c in self.columns if c.native and container == self.container}
+        types = {c.name: c.native for c in self.columns if c.native and (container == self.container or c.dated)}
         return assemble(container, columns, levels, like, types)  # type: ignore[arg-type]
 
     def arrow(self, columns: Mapping[str, Array]) -> Any:
@@ -612,13 +614,15 @@ class Schema:
     def fill(self, table: Any, array: Any) -> Any:
         """The table with the values of an encoded array in its missing cells.
 
-        Observed cells stay as they are, bit for bit; empty columns stay empty.
+        Observed cells stay as they are, bit for bit; empty columns stay empty. Columns that are absent are added.
         """
         frame = read_frame(table)
-        names = self.match(frame)
+        names = self.match(frame, self.names if frame.named else ())
         values = self.decoded(array)
-        kept = [column for column in self.columns if column.kind != EMPTY]
-        return fill(frame, {names[c.name]: (frame.cells(names[c.name], c.dtype), values[c.name]) for c in kept})
+        kept = [column for column in self.columns if column.kind != EMPTY and column.name in names]
+        filled = fill(frame, {names[c.name]: (frame.cells(names[c.name], c.dtype), values[c.name]) for c in kept})
+        lacking = {name: own for name, own in values.items() if name not in names}
+        return extended(filled, self.assemble(lacking, frame.container)) if lacking else filled
 
     def match(self, frame: Frame, absent: Collection[str] = ()) -> dict[str, str]:
         """For each column of the schema that the table has, what it is called there."""
