@@ -143,3 +143,9 @@ def test_estimators_take_it():
     found = pc.PICImputer(missingness=True, points=4, width=4, steps=2).fit(survey(60))
     assert set(found.model_.schema.indicators) == {"income", "sex"}
     assert not found.transform(survey(60)).isna().any(axis=None)
+
+
+def test_evidence_must_agree_with_the_rows(model, table):
+    for given in ({"income": pc.missing}, {"income": 1.0}):
+        with pytest.raises(pc.ArgumentError, match="given: expected in column 'income' what the rows have"):
+            model.log_density(table.dropna().head(3), given=given)

@@ -91,6 +91,7 @@ class TableModel:
             return self.log_density_of_encoded(rows)
         evidence = read_evidence(self.schema, given)
         known = _as_many(evidence.rows, len(rows))
+        self._check_agreement(rows, known)
         slopes = self._log_slopes(np.where(np.isnan(known), rows, np.nan))
         if not evidence.regions:
             parts = [self.qpc.log_prob(x, given=e) for x, e in zip(_parts(rows), _parts(known), strict=True)]
@@ -347,6 +348,15 @@ class TableModel:
         found = self.schema[column]
         if not found.ordered:
             raise ArgumentError("column", "a column of numbers", f"{column!r}, which is {found.kind}", "use predict")
+
+    def _check_agreement(self, rows: Numbers, known: Numbers) -> None:
+        """Raise where rows and evidence have different values, or one has a value that is missing by the other."""
+        wrong = np.argwhere(~np.isnan(rows) & ~np.isnan(known) & (rows != known))
+        if len(wrong):
+            row, place = wrong[0].tolist()
+            names = (*self.schema.names, *self.schema.indicators)
+            expected = f"in column {names[place]!r} what the rows have, or nothing"
+            raise ArgumentError("given", expected, f"another value for row {row}", "remove the column from the rows")
 
     def _named(self, regions: Mapping[int, Region]) -> dict[str, Region]:
         return {self.qpc.variables[place]: region for place, region in regions.items()}
