@@ -550,7 +550,8 @@ def _arrow_word(schema: Any, name: str) -> str:
     kind = schema.field(name).type
     if hasattr(kind, "ordered"):
         return ORDERED if kind.ordered else "category"
-    word = {"float": "float32"}.get(str(kind), str(kind))
+    # Integers and strings are of these types anyway.
+    word = {"float": "float32", "int64": "", "string": ""}.get(str(kind), str(kind))
     return word if word in NATIVE["pandas"] else ""
 
 
