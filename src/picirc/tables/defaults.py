@@ -60,6 +60,8 @@ _OF_ANY = {
 # of missing cells times the cube of the number of correlated columns is above this.
 MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
+# A mixture has at most this many states, and at least this many rows for each.
+MOST_STATES, ROWS_PER_STATE = 512, 10
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000
 
@@ -136,7 +138,7 @@ class Defaults:
     @property
     def planned_em(self) -> int:
         """The largest number of steps of all mixtures."""
-        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 3)
+        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 5)
 
     @property
     def planned(self) -> int:
@@ -197,8 +199,8 @@ def _for_size(rows: int, columns: int) -> Defaults:
         return Defaults(
             points=16, steps=600, rate=2e-2, weight_decay=0.3, patience=200, held_out=0.15, floor=0.1, members=4
         )
-    states, passes = (64, 12.0) if rows < 20_000 else (128, 8.0) if rows < 200_000 else (256, 3.0)
+    passes = 12.0 if rows < 20_000 else 8.0 if rows < 200_000 else 3.0
     return Defaults(
         points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows), steps=max(2000, min(4000, rows // 256)),
-        states=states, em_passes=passes,
+        states=min(MOST_STATES, rows // ROWS_PER_STATE), em_passes=passes, width=64,
     )  # fmt: skip
