@@ -21,7 +21,7 @@ from torch import Tensor
 
 from picirc.errors import ArgumentError, IntractableError
 from picirc.functions import LinearGaussian
-from picirc.structure.dag import topological_order
+from picirc.structure.bayesnet import topological_order
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 

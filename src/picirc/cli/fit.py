@@ -46,10 +46,9 @@ from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
 from picirc.interrupts import EXIT_CODE, Interrupts
 from picirc.io import save
 from picirc.learning import Cosine, History, fit, fit_em, json_lines, tensorboard
-from picirc.learning.checkpoint import load_checkpoint
-from picirc.learning.history import Callback
+from picirc.learning.history import Callback, Progress
+from picirc.learning.loop import load_checkpoint
 from picirc.learning.processes import Processes
-from picirc.learning.progress import Progress
 from picirc.model import Model
 from picirc.pic import PIC
 from picirc.structure import (

@@ -14,8 +14,7 @@ from picirc.cli.files import model_and_table
 from picirc.cli.options import FolderOptions, TableOptions, differing
 from picirc.cli.queries import find_model, say, tell
 from picirc.errors import ArgumentError
-from picirc.tables.mapping import mapper
-from picirc.tables.spread import plan_spread
+from picirc.tables.mapping import mapper, plan_spread
 
 _SECONDS_PER_LINE = 10.0
 

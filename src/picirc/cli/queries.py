@@ -36,7 +36,7 @@ from picirc.errors import ArgumentError, printable
 from picirc.explorer import Explorer, make_page
 from picirc.explorer.server import Page
 from picirc.inputs import Family
-from picirc.inputs.finite import FiniteFamily
+from picirc.inputs.discrete import FiniteFamily
 from picirc.io import describe, load
 from picirc.io.describe import take
 from picirc.learning import bits_per_dimension, mean_log_prob

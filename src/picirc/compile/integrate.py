@@ -36,10 +36,10 @@ from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.contraction import flushed
 from picirc.errors import ArgumentError, SizeError, StructureError
 from picirc.functions import Density, FunctionFamily, MultivariateNormal, Parametric
-from picirc.functions.density import modules_of
+from picirc.functions.conditional import modules_of
 from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
-from picirc.qpc.latents import LatentGrid, LatentPosterior
+from picirc.qpc.marginals import LatentGrid, LatentPosterior
 from picirc.quadrature import Grid, Rule, gauss_legendre
 from picirc.symbolic.build import SHARED
 from picirc.symbolic.circuit import Cost, SymbolicCircuit

@@ -15,7 +15,7 @@ from torch import Tensor
 from picirc.errors import ArgumentError
 from picirc.explorer.server import Answer, Question, count_of
 from picirc.qpc.distribution import QPC
-from picirc.qpc.latents import LatentPosterior
+from picirc.qpc.marginals import LatentPosterior
 from picirc.structure.trees import LatentTree
 
 _MOST_SAMPLES = 16

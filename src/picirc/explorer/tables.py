@@ -21,8 +21,8 @@ from picirc.engine.regions import Region
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
 from picirc.explorer.server import Answer, Question, count_of
 from picirc.report.surprises import surprises
-from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
+from picirc.structure.trees import maximum_spanning_tree
 from picirc.tables import Column, TableModel
 from picirc.tables.answers import Conditional
 from picirc.tables.cells import strange_cells

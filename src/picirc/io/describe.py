@@ -17,13 +17,12 @@ from typing import Any, TypeVar
 import torch
 
 from picirc import inputs
-from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.hclt import HCLT
 from picirc.inputs import Family, group_columns
-from picirc.inputs.finite import FiniteFamily
+from picirc.inputs.discrete import FiniteFamily
 from picirc.model import Model
-from picirc.pic import PIC
+from picirc.pic import PIC, Ensemble
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 

@@ -17,7 +17,7 @@ from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Values, m
 from picirc.engine.evidence import Evidence, Modes, Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Rows, SumStep
 from picirc.inputs import Family
-from picirc.inputs.finite import read_table
+from picirc.inputs.discrete import read_table
 from picirc.native import kernels_for
 from picirc.qpc.marginals import input_flows
 from picirc.qpc.sampling import choose, complete

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
-from picirc.structure.trees import LatentTree
+from picirc.structure.trees import LatentTree, maximum_spanning_tree
 from picirc.tables import TableModel
 
 Array = npt.NDArray[np.float64]
