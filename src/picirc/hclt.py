@@ -9,11 +9,10 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from picirc.checks import check_boolean, check_integer
+from picirc.checks import check_integer
 from picirc.compile.integrate import quadrature_of
 from picirc.compile.plan import plan_structure
 from picirc.engine.compiled import Parameters
-from picirc.errors import ArgumentError
 from picirc.inputs import Family, Gaussian, as_columns
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.inputs.discrete import FiniteFamily
@@ -68,16 +67,13 @@ class HCLT(Model):
         correlated: bool = False,
     ) -> None:
         super().__init__()
-        states = check_integer("states", states)
         check_structure(structure)
         self.structure = structure
-        self.states = states
+        self.states = states = check_integer("states", states)
         self.step_size = 0.1
         self.product = product
         self.families = as_columns(inputs, structure.n_variables)
-        self.correlated = check_boolean("correlated", correlated)
-        if correlated and product == "tucker":
-            raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
+        self.correlated = correlated
         self.plan = plan_structure(structure, self.families, product, correlated)
 
         def table(*shape: int) -> nn.Parameter:

@@ -110,49 +110,31 @@ class PIC(Model):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_choice("sharing", sharing, SHARING)
-        if input_sharing is not None:
-            check_choice("input_sharing", input_sharing, SHARING)
-        check_choice("energy", energy, list(ENERGIES))
-        width = check_integer("width", width, 2)
-        if width % 2:
-            raise ArgumentError("width", "an even integer", width)
-        check_positive("sigma", sigma)
-        check_boolean("correlated", correlated)
-        if correlated and product == "tucker":
-            raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
-        check_structure(structure)
-        self.structure = structure
-        self.product = product
-        self.width = width
-        self.families = as_columns(inputs, structure.n_variables)
-        self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
-        self.energy, self.correlated = energy, correlated
-        self.dims = check_integer("dims", dims)
-        self.step_size = 7e-3 if self.dims == 1 else 3e-3
-        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
-        self.learnable = check_boolean("learnable", learnable)
+        _check_options(structure, sharing, input_sharing, energy, sigma, shared, nets)
+        self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
         self.plan = plan_structure(structure, self.families, product, correlated)
+        self.product, self.correlated, self.energy = product, correlated, energy
+        self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
+        self.width, self.dims = _even("width", width), check_integer("dims", dims)
         self.shared = None if shared is None else check_integer("shared", shared, 2)
         self.shared_dims = check_integer("shared_dims", shared_dims)
-        if shared is not None and not isinstance(structure, LatentTree):
-            raise ArgumentError("shared", "None for a region graph", shared, "use a latent tree")
-        if shared is not None and nets is not None:
-            raise ArgumentError("shared", "None with functions of one's own", shared)
+        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
+        self.learnable = check_boolean("learnable", learnable)
+        self.step_size = 7e-3 if self.dims == 1 else 3e-3
+        self.custom = nets is not None
         turns = None if self.shared is None else (self.shared_dims, min(_MOST_TURNS, 2 * ((self.shared + 1) // 2)))
         options = (self.fourier, sigma, learnable, generator, turns)
 
         def functions(rows: int, latents: int) -> nn.Module:
             if nets is not None:
                 return nets(rows, self.dims * latents)
-            return Bank(rows, self.dims * latents, 1, width, sharing, *options)
+            return Bank(rows, self.dims * latents, 1, self.width, sharing, *options)
 
-        self.custom = nets is not None
         self.integrals = nn.ModuleList(
             functions(len(block.integrals), len(block.new) + len(block.integrated)) for block in self.plan.blocks
         )
         self.inputs = nn.ModuleList(
-            Bank(len(step.rows), self.dims, step.family.size, width, self.input_sharing, *options)
+            Bank(len(step.rows), self.dims, step.family.size, self.width, self.input_sharing, *options)
             for step in self.plan.inputs
         )
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
@@ -373,6 +355,34 @@ class Ensemble(Model):
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
         """The members."""
         return [(1 / len(self.members), partial(member, rule)) for member in self.members]
+
+
+def _check_options(
+    structure: object,
+    sharing: str,
+    input_sharing: str | None,
+    energy: str,
+    sigma: float,
+    shared: int | None,
+    nets: object,
+) -> None:
+    """Raise if an argument of a PIC is not one of those that exist, or does not go with another."""
+    check_structure(structure)
+    check_choice("sharing", sharing, SHARING)
+    if input_sharing is not None:
+        check_choice("input_sharing", input_sharing, SHARING)
+    check_choice("energy", energy, list(ENERGIES))
+    check_positive("sigma", sigma)
+    if shared is not None and not isinstance(structure, LatentTree):
+        raise ArgumentError("shared", "None for a region graph", shared, "use a latent tree")
+    if shared is not None and nets is not None:
+        raise ArgumentError("shared", "None with functions of one's own", shared)
+
+
+def _even(argument: str, value: int) -> int:
+    if check_integer(argument, value, 2) % 2:
+        raise ArgumentError(argument, "an even integer", value)
+    return int(value)
 
 
 def _refined(model: Model, rule: Rule | VectorRule) -> QPC:

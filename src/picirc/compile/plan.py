@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from picirc.checks import check_boolean
 from picirc.engine.schedule import (
     Flags,
     InputStep,
@@ -36,6 +37,7 @@ from picirc.engine.schedule import (
     Step,
     SumStep,
 )
+from picirc.errors import ArgumentError
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import SHARED, from_structure
@@ -159,6 +161,8 @@ def plan_structure(
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
         shared: Whether all functions of a tree depend on one more latent, whose axis is of a kind of its own.
     """
+    if check_boolean("correlated", correlated) and product == "tucker":
+        raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
     circuit = from_structure(structure, product, shared)
     family = dict(zip(circuit.variables, families, strict=True))
     kinds: dict[str, Hashable] = dict.fromkeys(circuit.latents, STATES)

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Values, matrices, rows_of
+from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Evidence, Modes, Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Rows, SumStep
+from picirc.engine.steps import Ready, matrices, rows_of
 from picirc.inputs import Family
 from picirc.inputs.discrete import read_table
 from picirc.native import kernels_for
