@@ -93,17 +93,11 @@ def tell(text: Any) -> None:
 
 @dataclass(frozen=True)
 class Saved:
-    """A saved model and its description.
-
-    Attributes:
-        model: The model.
-        description: What ``pc.io.describe`` returns.
-        notes: The summary if ``picirc fit`` wrote it, else empty.
-    """
+    """A saved model and its description."""
 
     model: Model
-    description: dict[str, Any]
-    notes: dict[str, Any]
+    description: dict[str, Any]  # what `pc.io.describe` returns
+    notes: dict[str, Any]  # the summary if `picirc fit` wrote it, else empty
 
     @property
     def of_table(self) -> bool:

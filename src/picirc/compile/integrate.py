@@ -416,18 +416,12 @@ def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
 
 @dataclass(frozen=True)
 class _SameGrids:
-    """The grids of latents that all have the same points, made on demand: circuits have thousands.
+    """The grids of latents that all have the same points, made on demand: circuits have thousands."""
 
-    Attributes:
-        places: Where the latents are.
-        points: ``(states,)``, or ``(states, dims)`` for vectors; None when states have no values.
-        weights: The quadrature weights, likewise.
-        shared: Points and weights of the latent that all functions depend on, if there is one.
-    """
-
-    places: Sequence[Latent]
-    points: Tensor | None
-    weights: Tensor | None
+    places: Sequence[Latent]  # where the latents are
+    points: Tensor | None  # `(states,)`, or `(states, dims)` for vectors; None when states have no values
+    weights: Tensor | None  # the quadrature weights, likewise
+    # Points and weights of the latent that all functions depend on, if there is one.
     shared: tuple[Tensor | None, Tensor] | None
 
     def __iter__(self) -> Iterator[LatentGrid]:

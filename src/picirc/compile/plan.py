@@ -87,25 +87,15 @@ class Latent:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The folded schedule of a circuit, and what its weights and inputs stand for.
-
-    Attributes:
-        circuit: The circuit.
-        schedule: The steps.
-        blocks: The blocks of sum weights.
-        mixtures: The sum units of each block of mixing weights.
-        slots: The uses of input units of each input step.
-        latents: Where the latents are.
-        source: The structure, families and options that the plan was made from, if it was.
-    """
+    """The folded schedule of a circuit, and what its weights and inputs stand for."""
 
     circuit: SymbolicCircuit
-    schedule: Schedule
-    blocks: tuple[WeightBlock, ...]
-    mixtures: tuple[tuple[Sum, ...], ...]
-    slots: tuple[tuple[Slot, ...], ...]
-    latents: tuple[Latent, ...]
-    source: tuple[Any, ...] | None = None
+    schedule: Schedule  # the steps
+    blocks: tuple[WeightBlock, ...]  # the blocks of sum weights
+    mixtures: tuple[tuple[Sum, ...], ...]  # the sum units of each block of mixing weights
+    slots: tuple[tuple[Slot, ...], ...]  # the uses of input units of each input step
+    latents: tuple[Latent, ...]  # where the latents are
+    source: tuple[Any, ...] | None = None  # the structure, families and options that the plan was made from, if it was
 
     @cached_property
     def inputs(self) -> tuple[InputStep, ...]:

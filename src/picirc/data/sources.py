@@ -14,42 +14,26 @@ Kind = Literal["images", "transposed images", "sentences", "binary"]
 
 @dataclass(frozen=True)
 class PublicFile:
-    """One file, by its unpacked name.
+    """One file, by its unpacked name."""
 
-    Attributes:
-        name: Its name without ``.gz``.
-        sha256: The checksum of its unpacked content, empty if not known.
-        shape: For an idx file without a known checksum the shape in its header, else empty.
-    """
-
-    name: str
-    sha256: str = ""
-    shape: tuple[int, ...] = ()
+    name: str  # its name without `.gz`
+    sha256: str = ""  # the checksum of its unpacked content, empty if not known
+    shape: tuple[int, ...] = ()  # for an idx file without a known checksum the shape in its header, else empty
 
 
 @dataclass(frozen=True)
 class FileSet:
-    """The files of one data set.
+    """The files of one data set."""
 
-    Attributes:
-        kind: How they are read.
-        files: In the order in which the reader takes them.
-        folders: Folders, relative to the data folder, in which they are looked for; downloads go to the first.
-        source: Origin and terms, in words.
-        homes: Public folders, as URLs, that hold the files; tried in turn.
-        packing: What the public homes add to the names of the files.
-        archive: The zip file at the public home that holds the files, if they are not there one by one.
-        archive_sha256: The checksum of that file, empty if not known.
-    """
-
-    kind: Kind
-    files: tuple[PublicFile, ...]
+    kind: Kind  # how they are read
+    files: tuple[PublicFile, ...]  # in the order in which the reader takes them
+    # Folders, relative to the data folder, in which they are looked for; downloads go to the first.
     folders: tuple[str, ...]
-    source: str
-    homes: tuple[str, ...] = ()
-    packing: str = ""
-    archive: str = ""
-    archive_sha256: str = ""
+    source: str  # origin and terms, in words
+    homes: tuple[str, ...] = ()  # public folders, as URLs, that hold the files; tried in turn
+    packing: str = ""  # what the public homes add to the names of the files
+    archive: str = ""  # the zip file at the public home that holds the files, if they are not there one by one
+    archive_sha256: str = ""  # the checksum of that file, empty if not known
 
 
 # The order that the reader of images takes.

@@ -39,19 +39,12 @@ _INPUT_ELEMENTS = 2**24  # that inputs take beside the rows, at a time
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers of a circuit.
+    """The numbers of a circuit."""
 
-    Attributes:
-        weights: For each block of sum weights ``(rows, g, o, z)``.
-        mixtures: For each block of mixing weights ``(fold, arity, states or 1)``.
-        inputs: For each input step ``(inputs or 1, states, P)``.
-        correlations: For each block of correlated inputs its matrix ``(m, m)``.
-    """
-
-    weights: tuple[Tensor, ...]
-    mixtures: tuple[Tensor, ...]
-    inputs: tuple[Tensor, ...]
-    correlations: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...]  # for each block of sum weights `(rows, g, o, z)`
+    mixtures: tuple[Tensor, ...]  # for each block of mixing weights `(fold, arity, states or 1)`
+    inputs: tuple[Tensor, ...]  # for each input step `(inputs or 1, states, P)`
+    correlations: tuple[Tensor, ...] = ()  # for each block of correlated inputs its matrix `(m, m)`
 
     @property
     def like(self) -> Tensor:
@@ -81,38 +74,28 @@ class Parameters:
 
 @dataclass
 class Values:
-    """What ``up`` computes.
+    """What ``up`` computes."""
 
-    Attributes:
-        rows: For each pool ``(rows, states, batch)``.
-        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by. In a simple schedule each
-            row has its own part only, otherwise also those of all rows below.
-        native: The compiled loops, if they can work on the rows.
-        sums: For each sum step, by its number, the results before the logarithm, flat; for ``down``.
-    """
-
-    rows: list[Tensor]
+    rows: list[Tensor]  # for each pool `(rows, states, batch)`
+    # For each pool `(rows, batch)`: the logarithm that the rows were divided by. In a simple schedule each row has
+    # its own part only, otherwise also those of all rows below.
     scales: list[Tensor]
-    native: Kernels | None = None
+    native: Kernels | None = None  # the compiled loops, if they can work on the rows
+    # For each sum step, by its number, the results before the logarithm, flat; for `down`.
     sums: dict[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass
 class Flows:
-    """What ``down`` computes.
+    """What ``down`` computes."""
 
-    Attributes:
-        rows: For each pool the flow of every row, ``(rows, states, batch)``.
-        gradient: The derivatives with respect to the parameters, summed over the batch; None if not asked for.
-        values: The derivative with respect to the data ``(variables, batch)``; None likewise.
-        inputs: For each input step, by number, the derivative with respect to its parameters.
-        families: The derivatives with respect to the own parameters of its family.
-    """
-
-    rows: list[Tensor]
+    rows: list[Tensor]  # for each pool the flow of every row, `(rows, states, batch)`
+    # The derivatives with respect to the parameters, summed over the batch; None if not asked for.
     gradient: Parameters | None = None
-    values: Tensor | None = None
+    values: Tensor | None = None  # the derivative with respect to the data `(variables, batch)`; None likewise
+    # For each input step, by number, the derivative with respect to its parameters.
     inputs: dict[int, Tensor] = field(default_factory=dict)
+    # The derivatives with respect to the own parameters of its family.
     families: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 

@@ -37,35 +37,23 @@ class Target:
 
 @dataclass(frozen=True)
 class Ready:
-    """A step with its indices on a device.
+    """A step with its indices on a device."""
 
-    Attributes:
-        number: Its place among the steps.
-        step: The step.
-        targets: Where its results go.
-        index: The parts of a mixture ``(fold, arity)``, or the rows of inputs.
-        columns: The columns of inputs.
-        stars: Inputs that share rows: which ones ``(rows, inputs)``, and the rows.
-        span: Start and stop of the rows of inputs, if they are consecutive and each is used once.
-        dims: The numbers of states g, o, z, r of a sum step.
-        shape: The state axes of its results.
-        whole: Whether its results go to rows of the same shape and are scaled as a whole, as compiled loops need it.
-        results: The elements of its results for one data point.
-        scratch: The elements of its rows, parts or results for one data point, whichever are more.
-    """
-
-    number: int
+    number: int  # its place among the steps
     step: Step
-    targets: tuple[Target, ...] = ()
+    targets: tuple[Target, ...] = ()  # where its results go
+    # The parts of a mixture `(fold, arity)`, or the rows of inputs.
     index: Tensor = field(default_factory=lambda: torch.empty(0))
-    columns: Tensor = field(default_factory=lambda: torch.empty(0))
-    stars: tuple[tuple[Tensor, Tensor], ...] = ()
+    columns: Tensor = field(default_factory=lambda: torch.empty(0))  # the columns of inputs
+    stars: tuple[tuple[Tensor, Tensor], ...] = ()  # inputs that share rows: which ones `(rows, inputs)`, and the rows
+    # Start and stop of the rows of inputs, if they are consecutive and each is used once.
     span: tuple[int, int] | None = None
-    dims: tuple[int, int, int, int] = (1, 1, 1, 1)
-    shape: tuple[int, ...] = ()
+    dims: tuple[int, int, int, int] = (1, 1, 1, 1)  # the numbers of states g, o, z, r of a sum step
+    shape: tuple[int, ...] = ()  # the state axes of its results
+    # Whether its results go to rows of the same shape and are scaled as a whole, as compiled loops need it.
     whole: bool = False
-    results: int = 0
-    scratch: int = 1
+    results: int = 0  # the elements of its results for one data point
+    scratch: int = 1  # the elements of its rows, parts or results for one data point, whichever are more
 
 
 class Layout:

@@ -39,25 +39,16 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Where the distribution of a column is computed.
-
-    Attributes:
-        column: The column.
-        place: Its place in the schema.
-        grid: In the units of the table the ends of intervals of numbers, the values of counts, the codes of categories.
-        edges: The codes of the ends of the intervals, or of those around the values; the outer ones are infinite.
-        first: Which point of the grid the axis begins with.
-        last: Which one it ends with.
-        step: For counts the distance between points.
-    """
+    """Where the distribution of a column is computed."""
 
     column: Column
-    place: int
+    place: int  # its place in the schema
+    # In the units of the table the ends of intervals of numbers, the values of counts, the codes of categories.
     grid: Array
-    edges: Array
-    first: int
-    last: int
-    step: int = 1
+    edges: Array  # the codes of the ends of the intervals, or of those around the values; the outer ones are infinite
+    first: int  # which point of the grid the axis begins with
+    last: int  # which one it ends with
+    step: int = 1  # for counts the distance between points
 
     @property
     def kind(self) -> str:
@@ -106,15 +97,10 @@ def _distribution(grid: Array, masses: Array, values: Array, spikes: Array) -> t
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known about the columns.
+    """What is known about the columns."""
 
-    Attributes:
-        row: The codes of values known exactly, ``(columns,)``; NaN is unknown.
-        regions: What is known by range and set, by place.
-    """
-
-    row: Array
-    regions: Mapping[int, Region]
+    row: Array  # the codes of values known exactly, `(columns,)`; NaN is unknown
+    regions: Mapping[int, Region]  # what is known by range and set, by place
 
     @property
     def values(self) -> dict[int, float]:

@@ -46,17 +46,11 @@ Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor of a model and its place in a file.
+    """A tensor of a model and its place in a file."""
 
-    Attributes:
-        name: In the model.
-        stored: In the file; several pieces may be stored as one tensor.
-        keys: What each row belongs to; None for a tensor that is stored as it is.
-    """
-
-    name: str
-    stored: str
-    keys: tuple[Key, ...] | None
+    name: str  # in the model
+    stored: str  # in the file; several pieces may be stored as one tensor
+    keys: tuple[Key, ...] | None  # what each row belongs to; None for a tensor that is stored as it is
 
 
 def to_file(model: Model) -> dict[str, Tensor]:

@@ -359,15 +359,10 @@ _NAME = "checkpoint.safetensors"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training between two steps.
+    """A training between two steps."""
 
-    Attributes:
-        state: Plain numbers and texts: the step, the best score, the records so far, the settings.
-        tensors: The model's, the best model's and the optimizer's tensors, by name.
-    """
-
-    state: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
+    state: Mapping[str, Any]  # plain numbers and texts: the step, the best score, the records so far, the settings
+    tensors: Mapping[str, Tensor]  # the model's, the best model's and the optimizer's tensors, by name
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with a prefix, without it."""

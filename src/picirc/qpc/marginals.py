@@ -36,19 +36,12 @@ def input_flows(compiled: CompiledCircuit, parameters: Parameters, evidence: Evi
 
 @dataclass(frozen=True)
 class Component:
-    """Variables of one family as mixtures over their states.
-
-    Attributes:
-        family: The family.
-        params: ``(fold or 1, states, P)``, or ``(fold, states, batch, P)`` if they depend on the evidence.
-        columns: The variables, ``(fold,)``.
-        weights: The mixture weights ``(fold, states, batch)``.
-    """
+    """Variables of one family as mixtures over their states."""
 
     family: Family
-    params: Tensor
-    columns: Tensor
-    weights: Tensor
+    params: Tensor  # `(fold or 1, states, P)`, or `(fold, states, batch, P)` if they depend on the evidence
+    columns: Tensor  # the variables, `(fold,)`
+    weights: Tensor  # the mixture weights `(fold, states, batch)`
 
     def over_batch(self, moment: Callable[[Tensor], Tensor]) -> Tensor:
         """A moment of every state, ``(fold or 1, states, batch or 1)``."""
@@ -278,27 +271,17 @@ def _offsets(compiled: CompiledCircuit, parameters: Parameters, points: Points) 
 
 @dataclass(frozen=True)
 class LatentGrid:
-    """The grid of a continuous latent, and the row and axis of the program where its states are.
+    """The grid of a continuous latent, and the row and axis of the program where its states are."""
 
-    Attributes:
-        name: The latent.
-        pool: The pool of the row.
-        row: The row.
-        axis: The axis of the row that is the latent's.
-        points: The points, in a shape that broadcasts over the row's axes; None when the states have no values.
-        weights: The quadrature weights, likewise.
-        vectors: The points ``(N, dims)`` of a latent that is a vector, in place of ``points``.
-        discrete: Whether the points are the values of a discrete latent.
-    """
-
-    name: str
-    pool: int
+    name: str  # the latent
+    pool: int  # the pool of the row
     row: int
-    axis: int
+    axis: int  # the axis of the row that is the latent's
+    # The points, in a shape that broadcasts over the row's axes; None when the states have no values.
     points: Tensor | None
-    weights: Tensor | None
-    vectors: Tensor | None = None
-    discrete: bool = False
+    weights: Tensor | None  # the quadrature weights, likewise
+    vectors: Tensor | None = None  # the points `(N, dims)` of a latent that is a vector, in place of `points`
+    discrete: bool = False  # whether the points are the values of a discrete latent
 
 
 @dataclass(frozen=True)

@@ -277,21 +277,13 @@ _JITTER = 0.3  # how far counts are moved apart, so that equal ones do not hide 
 
 @dataclass(frozen=True)
 class Node:
-    """A latent in the drawing.
+    """A latent in the drawing."""
 
-    Attributes:
-        name: The names of its variables, shortened; empty for a latent without any.
-        x: The left end of its frame.
-        y: Its middle.
-        width: Of its frame.
-        end: Where its generation ends, and lines to the next one may bend.
-    """
-
-    name: str
-    x: float
-    y: float
-    width: float
-    end: float
+    name: str  # the names of its variables, shortened; empty for a latent without any
+    x: float  # the left end of its frame
+    y: float  # its middle
+    width: float  # of its frame
+    end: float  # where its generation ends, and lines to the next one may bend
 
 
 def tree_section(material: Material) -> Markup:

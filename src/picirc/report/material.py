@@ -27,23 +27,14 @@ _MOST_UNIT_BINS = 40  # counts that span fewer values than this have a bin for e
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A column of the table and the same column of the rows drawn from the model.
-
-    Attributes:
-        name: Its name.
-        kind: The kind of its distribution.
-        labels: The names of its categories; empty for numbers.
-        whole: Whether its numbers are counts.
-        data: The values in the units of the table, or the codes of categories; NaN where missing.
-        drawn: The same for the rows drawn.
-    """
+    """A column of the table and the same column of the rows drawn from the model."""
 
     name: str
-    kind: str
-    labels: tuple[str, ...]
-    whole: bool
-    data: Array
-    drawn: Array
+    kind: str  # the kind of its distribution
+    labels: tuple[str, ...]  # the names of its categories; empty for numbers
+    whole: bool  # whether its numbers are counts
+    data: Array  # the values in the units of the table, or the codes of categories; NaN where missing
+    drawn: Array  # the same for the rows drawn
 
     @property
     def observed(self) -> Array:
@@ -80,25 +71,15 @@ def category_shares(codes: Array, count: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A model, a table, and rows drawn from the model for comparison.
-
-    Attributes:
-        model: The model.
-        fields: Its columns.
-        encoded: The table as the circuit takes it, ``(rows, columns)``.
-        drawn: Rows drawn from the circuit, in the same form.
-        information: The mutual information between every two columns of the table, in nats.
-        drawn_information: The same for the rows drawn.
-        seed: Determines everything random.
-    """
+    """A model, a table, and rows drawn from the model for comparison."""
 
     model: TableModel
-    fields: tuple[Field, ...]
-    encoded: Tensor
-    drawn: Tensor
-    information: Array
-    drawn_information: Array
-    seed: int
+    fields: tuple[Field, ...]  # its columns
+    encoded: Tensor  # the table as the circuit takes it, `(rows, columns)`
+    drawn: Tensor  # rows drawn from the circuit, in the same form
+    information: Array  # the mutual information between every two columns of the table, in nats
+    drawn_information: Array  # the same for the rows drawn
+    seed: int  # determines everything random
 
     @property
     def rows(self) -> int:

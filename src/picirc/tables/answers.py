@@ -30,21 +30,13 @@ Mixture = tuple[Family, Tensor, Tensor]  # parameters (batch or 1, states, P) an
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """``p(column | row)`` for each of some rows.
+    """``p(column | row)`` for each of some rows."""
 
-    Attributes:
-        qpc: The circuit.
-        column: The column.
-        place: Its place in the schema.
-        rows: Encoded, ``(rows, columns)``; what they say about the column itself is ignored.
-        regions: What is known of columns by range and set, by place.
-    """
-
-    qpc: QPC
+    qpc: QPC  # the circuit
     column: Column
-    place: int
-    rows: Tensor
-    regions: Mapping[int, Region]
+    place: int  # its place in the schema
+    rows: Tensor  # encoded, `(rows, columns)`; what they say about the column itself is ignored
+    regions: Mapping[int, Region]  # what is known of columns by range and set, by place
 
     def probabilities(self) -> Numbers:
         """The probabilities of the categories, ``(rows, categories)``."""

@@ -50,19 +50,13 @@ class Softened(Points):
 
 @dataclass(frozen=True, eq=False)
 class CellDistributions:
-    """``p(X_j | the other cells of the row)`` for every cell with a value in a column: mixtures over states.
+    """``p(X_j | the other cells of the row)`` for every cell with a value in a column: mixtures over states."""
 
-    Attributes:
-        column: The column j.
-        rows: The rows that have a value there, ``(cells,)``.
-        values: The values.
-        parts: Families with their parameters ``(cells or 1, states, P)`` and the logarithms of their weights
-            ``(states, cells)``, which add to one over all parts.
-    """
-
-    column: int
-    rows: Tensor
+    column: int  # the column j
+    rows: Tensor  # the rows that have a value there, `(cells,)`
     values: Tensor
+    # Families with their parameters `(cells or 1, states, P)` and the logarithms of their weights `(states,
+    # cells)`, which add to one over all parts.
     parts: Sequence[tuple[Family, Tensor, Tensor]]
 
     def at_most(self) -> Tensor:
@@ -134,18 +128,13 @@ def given_others(qpc: QPC, rows: Tensor) -> list[CellDistributions]:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell and what is expected given the other cells of its row.
-
-    Attributes:
-        column: The column.
-        tail: The probability of a value at least as extreme: twice that of the tail beyond the value; for categories
-            that of all categories that are not more probable.
-        expected: The conditional mean, or the code of the most probable category.
-    """
+    """A cell and what is expected given the other cells of its row."""
 
     column: int
+    # The probability of a value at least as extreme: twice that of the tail beyond the value; for categories that of
+    # all categories that are not more probable.
     tail: float
-    expected: float
+    expected: float  # the conditional mean, or the code of the most probable category
 
 
 def strange_cells(qpc: QPC, rows: Tensor, coded: Sequence[bool]) -> list[list[Cell]]:

@@ -268,42 +268,25 @@ _SLACK = 1.25  # memory is allocated in blocks, and freed late
 
 @dataclass(frozen=True)
 class Fragment:
-    """One file to map.
+    """One file to map."""
 
-    Attributes:
-        name: Its path below the folders of inputs and outputs.
-        rows: Its number of rows.
-        size: Its bytes.
-        modified: When it was changed, in nanoseconds.
-    """
-
-    name: str
-    rows: int
-    size: int
-    modified: int
+    name: str  # its path below the folders of inputs and outputs
+    rows: int  # its number of rows
+    size: int  # its bytes
+    modified: int  # when it was changed, in nanoseconds
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A map over a folder, checked and not yet begun.
+    """A map over a folder, checked and not yet begun."""
 
-    Attributes:
-        mapper: The map.
-        source: The folder of the inputs.
-        out: The folder of the outputs.
-        fragments: All files.
-        pending: Those whose output is not there.
-        workers: The number of processes.
-        ceiling: The bytes of memory that all processes together stay below.
-    """
-
-    mapper: Mapper
-    source: Path
-    out: Path
-    fragments: tuple[Fragment, ...]
-    pending: tuple[Fragment, ...]
-    workers: int
-    ceiling: int
+    mapper: Mapper  # the map
+    source: Path  # the folder of the inputs
+    out: Path  # the folder of the outputs
+    fragments: tuple[Fragment, ...]  # all files
+    pending: tuple[Fragment, ...]  # those whose output is not there
+    workers: int  # the number of processes
+    ceiling: int  # the bytes of memory that all processes together stay below
 
     def run(self, progress: Callable[[int], object] = lambda rows: None) -> None:
         """Map all files that are pending.
