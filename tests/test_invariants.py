@@ -16,7 +16,7 @@ import picirc as pc
 from cases import ANGLE, CASES, REAL, Case
 from oracles import enumerate_values, integrate_out
 from picirc.inputs import Spiked
-from picirc.io.layout import from_file, to_file
+from picirc.io.describe import from_file, to_file
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 NETWORKS = {name: case for name, case in CASES.items() if isinstance(case.build(), pc.BayesNet)}

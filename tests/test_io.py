@@ -19,8 +19,8 @@ from safetensors.torch import load as load_tensors
 import picirc as pc
 from picirc.inputs.discrete import SuccessFamily
 from picirc.io import files
+from picirc.io.describe import from_file, to_file
 from picirc.io.files import pack
-from picirc.io.layout import from_file, to_file
 from picirc.tables import TableModel
 from processes import in_process
 

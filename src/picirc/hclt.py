@@ -16,7 +16,7 @@ from picirc.engine.compiled import Parameters
 from picirc.inputs import Family, Gaussian, as_columns
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.inputs.discrete import FiniteFamily
-from picirc.inputs.numerics import observed_mean, observed_std, probabilities
+from picirc.inputs.family import observed_mean, observed_std, probabilities
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
 from picirc.structure.regions import RegionGraph

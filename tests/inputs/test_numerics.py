@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from picirc import native
-from picirc.inputs.numerics import log_probabilities, probabilities
+from picirc.inputs.family import log_probabilities, probabilities
 
 LIMIT = 1000.0
 

@@ -14,7 +14,7 @@ from cases import CASES, Case
 from picirc import native as native_module
 from picirc.engine import compiled
 from picirc.engine.schedule import InputStep, MixStep
-from picirc.inputs import discrete, numerics
+from picirc.inputs import discrete, family
 from picirc.native import Kernels
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -37,7 +37,7 @@ def garbage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """All buffers of all passes are full of NaN; with and without the compiled loops."""
     if not request.param:
         monkeypatch.setattr(native_module, "_kernels", lambda: None)
-    for module in (compiled, discrete, numerics):
+    for module in (compiled, discrete, family):
         monkeypatch.setattr(module, "empty", lambda shape, like: like.new_full(tuple(shape), math.nan))
 
 

@@ -16,9 +16,8 @@ from picirc.data.dataset import (
     read_images,
     read_sentences_set,
 )
-from picirc.data.files import DataDir, DownloadError, data_folders, find, obtain
+from picirc.data.files import SETS, DataDir, DownloadError, FileSet, binary_set, data_folders, find, obtain
 from picirc.data.frames import Table
-from picirc.data.sources import SETS, FileSet, binary_set
 from picirc.data.tables import read, read_csv, read_numpy, read_parquet
 from picirc.errors import ArgumentError
 

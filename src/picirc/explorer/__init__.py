@@ -14,9 +14,7 @@ import torch
 from picirc.circuit import Circuit
 from picirc.data import Dataset
 from picirc.errors import ArgumentError
-from picirc.explorer.circuits import CircuitQuestions
-from picirc.explorer.pictures import PictureQuestions
-from picirc.explorer.sequences import SequenceQuestions
+from picirc.explorer.pages import CircuitQuestions, PictureQuestions, SequenceQuestions
 from picirc.explorer.server import Explorer, Page
 from picirc.explorer.tables import TableQuestions
 from picirc.hclt import HCLT

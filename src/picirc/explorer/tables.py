@@ -24,8 +24,7 @@ from picirc.report.surprises import surprises
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import maximum_spanning_tree
 from picirc.tables import Column, TableModel
-from picirc.tables.answers import Conditional
-from picirc.tables.cells import strange_cells
+from picirc.tables.answers import Conditional, strange_cells
 
 Array = npt.NDArray[np.float64]
 

@@ -13,8 +13,9 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.inputs.family import Family, Natural, require_integer, require_support
-from picirc.inputs.numerics import (
+from picirc.inputs.family import (
+    Family,
+    Natural,
     as_float,
     bounded,
     log_difference,
@@ -23,6 +24,8 @@ from picirc.inputs.numerics import (
     observed_mean,
     observed_values,
     pooled,
+    require_integer,
+    require_support,
 )
 from picirc.memory import empty, has_values
 

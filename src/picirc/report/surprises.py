@@ -16,7 +16,7 @@ from torch import Tensor
 
 from picirc.report.drawing import Axes, Markup, band, bars, key, label, shorten, steps, tag
 from picirc.report.material import Array, Field, Material, densities
-from picirc.tables.cells import Cell, CellDistributions, given_others, strange_cells
+from picirc.tables.answers import Cell, CellDistributions, given_others, strange_cells
 
 LogDensity = Callable[[Array], Array]
 
