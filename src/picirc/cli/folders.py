@@ -31,15 +31,8 @@ def map_folder(
 ) -> None:
     """Map a folder of Parquet files to another one.
 
-    Args:
-        first: The model, or the folder of the inputs if there is no other argument.
-        second: The folder of the inputs.
-        out: The folder of the outputs.
-        files: How.
-        reading: Options of which none applies to Parquet files.
-        task: What ``pc.mapper`` does.
-        refused: Options that do not apply to folders, by name.
-        **options: Further arguments of ``pc.mapper``.
+    Arguments are those of ``pc.mapper``, after the paths as ``model_and_table`` takes them and the options of the
+    command; of the options in ``reading`` and ``refused`` none applies to Parquet files.
     """
     given = dict(refused or {}) | {f"--{name.replace('_', '-')}": value for name, value in differing(reading).items()}
     for name, value in given.items():

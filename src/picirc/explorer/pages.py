@@ -17,7 +17,7 @@ from torch import Tensor
 from picirc.circuit import Circuit, from_bayesnet
 from picirc.errors import ArgumentError, ImpossibleEvidenceError, IntractableError
 from picirc.exact import ExactGaussian
-from picirc.explorer.server import Answer, Question, count_of
+from picirc.explorer.server import Answer, Question, count_of, plain_values
 from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import LatentPosterior
 from picirc.quadrature import Rule, clenshaw_curtis, gauss_hermite, gauss_legendre, midpoint, trapezoidal
@@ -345,7 +345,7 @@ class SequenceQuestions:
         columns = []
         for place, name in enumerate(self.model.columns.names):
             labels = self.model.columns.labels(place)
-            columns.append({"name": name, "labels": [_plain(label) for label in labels] if labels else None})
+            columns.append({"name": name, "labels": plain_values(labels) if labels else None})
         keys = self.sequences.keys or range(len(self.sequences.tables))
         return {
             "kind": "sequence",
@@ -360,7 +360,8 @@ class SequenceQuestions:
     def series(self, request: Answer) -> Answer:
         """The rows of one sequence."""
         table, times = self._rows(self._number(request))
-        return {"times": self._told(times), "at": times.tolist(), "values": {n: _values(v) for n, v in table.items()}}
+        values = {name: plain_values(column) for name, column in table.items()}
+        return {"times": self._told(times), "at": times.tolist(), "values": values}
 
     def look(self, request: Answer) -> Answer:
         """The filtered latent, the surprise of each row and the forecast, given the first rows of a sequence.
@@ -401,7 +402,7 @@ class SequenceQuestions:
     def _known(self, number: int, until: int, cells: Any) -> Sequences:
         """The first rows of a sequence with some cells changed."""
         table, times = self._rows(number)
-        found = {name: _values(values)[:until] for name, values in table.items()}
+        found = {name: plain_values(values)[:until] for name, values in table.items()}
         if not isinstance(cells, dict) or not all(isinstance(row, dict) for row in cells.values()):
             raise ArgumentError("cells", "an object of rows, each an object of cells", type(cells).__name__)
         for row, values in cells.items():
@@ -434,13 +435,3 @@ class SequenceQuestions:
             return [f"{float(time):g}" for time in shown]
         days = bool((shown == shown.astype("datetime64[D]")).all())
         return [str(text) for text in np.datetime_as_string(shown, "D" if days else "m")]
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it; a missing one is null."""
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _values(values: npt.NDArray[Any]) -> list[Any]:
-    return [_plain(value) for value in values.tolist()]

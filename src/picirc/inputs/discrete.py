@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as nnf
 from torch import Tensor
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.inputs.family import (
     Family,
@@ -24,7 +25,6 @@ from picirc.inputs.family import (
     observed_mean,
     observed_values,
     pooled,
-    require_integer,
     require_support,
 )
 from picirc.memory import empty, has_values
@@ -225,7 +225,7 @@ class Binomial(SuccessFamily):
     trials: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "trials", require_integer("trials", self.trials))
+        object.__setattr__(self, "trials", check_integer("trials", self.trials))
 
     @property
     def _trials(self) -> int:
@@ -269,7 +269,7 @@ class Categorical(FiniteFamily):
     softmax: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "categories", require_integer("categories", self.categories))
+        object.__setattr__(self, "categories", check_integer("categories", self.categories))
 
     @property
     def size(self) -> int:

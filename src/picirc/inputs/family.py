@@ -278,17 +278,6 @@ def require_parameters(params: Tensor, valid: Tensor, expected: str) -> None:
         raise ArgumentError("link", expected, wrong, remedy)
 
 
-def require_integer(argument: str, value: int) -> int:
-    """Return ``value`` as a plain positive int, or raise ``ArgumentError``."""
-    try:
-        number = -1 if isinstance(value, bool) else value.__index__()
-    except (AttributeError, TypeError):
-        number = -1
-    if number < 1:
-        raise ArgumentError(argument, "a positive integer", value)
-    return number
-
-
 def require_above(argument: str, value: float, bound: float) -> None:
     """Raise ``ArgumentError`` unless ``bound < value < inf``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not bound < value < float("inf"):

@@ -213,14 +213,8 @@ def covariance(
 
     Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and
     the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point
-    form one batch. Correlated inputs covary within a state too: the mean of that over the states is added.
-
-    Args:
-        compiled: The circuit.
-        parameters: Its parameters.
-        points: The evidence.
-        mean: The means given the evidence, ``(batch, variables)``.
-        variance: The variances.
+    form one batch. Correlated inputs covary within a state too: the mean of that over the states is added. Means and
+    variances given the evidence are ``(batch, variables)``.
     """
     result = torch.diag_embed(variance)
     if points.missing is None:

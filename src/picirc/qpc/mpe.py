@@ -48,15 +48,9 @@ def most_probable(
 ) -> tuple[Tensor, Tensor]:
     """Complete every data point: the values ``(batch, variables)`` and their log-likelihoods ``(batch,)``.
 
-    One candidate is found by max-product. The other begins with ``central`` and changes, in each round, the variable
-    that gains most. The better one is returned.
-
-    Args:
-        compiled: The circuit.
-        parameters: Its parameters.
-        points: The evidence.
-        central: The evidence completed variable by variable, ``(batch, variables)``.
-        rounds: The number of changes.
+    One candidate is found by max-product. The other begins with ``central``, the evidence completed variable by
+    variable, ``(batch, variables)``, and changes, in each round, the variable that gains most. The better one is
+    returned.
     """
     parameters = parameters.detach()
 

@@ -48,19 +48,20 @@ class Field:
 
     def limits(self) -> tuple[float, float]:
         """The ends of an axis: all values but a few outliers, which would squeeze all others into a corner."""
-        values = self.observed if not self.empty else self.drawn
-        low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
-        room = _ROOM * (high - low)
-        low, high = max(low - room, values.min()), min(high + room, values.max())
-        if low == high:
-            room = max(abs(float(low)), 1.0) / 2
-            return float(low - room), float(high + room)
-        room = 0.02 * (high - low)
-        return float(low - room), float(high + room)
+        return limits_of(self.observed if not self.empty else self.drawn, 0.02)
 
     def shares(self) -> tuple[Array, Array]:
         """The shares of the categories among the data and among the rows drawn."""
         return category_shares(self.observed, len(self.labels)), category_shares(self.drawn, len(self.labels))
+
+
+def limits_of(values: Array, margin: float) -> tuple[float, float]:
+    """From where to where an axis reaches: all values but a few outliers, and a margin as a part of its length."""
+    low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
+    room = _ROOM * (high - low)
+    low, high = max(low - room, values.min()), min(high + room, values.max())
+    room = margin * (high - low) if high > low else max(abs(float(low)), 1.0) / 2
+    return float(low - room), float(high + room)
 
 
 def category_shares(codes: Array, count: int) -> Array:
