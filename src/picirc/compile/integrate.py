@@ -58,17 +58,10 @@ def integrate_static(
     limit: int = LARGEST,
     on: Tensor | None = None,
 ) -> QPC:
-    """Static quadrature of a circuit.
+    """Static quadrature of a circuit, with the arguments of ``Circuit.integrate``.
 
-    Args:
-        circuit: The circuit.
-        rule: A rule for all latents, or one for each.
-        domain: ``"marginal"``, ``"worst"`` (the paper's), ``"posterior"`` (given the data ``on``), or intervals for
-            some latents (the others: marginal).
-        sigmas: How many standard deviations derived intervals reach; by default 6, and 3 for ``"worst"``.
-        like: A tensor of the wanted dtype and device; float64 on the CPU by default.
-        limit: The largest number of elements that a tensor may have.
-        on: The data of ``domain="posterior"``.
+    Derived intervals reach 6 standard deviations by default, and 3 for ``domain="worst"``. ``like`` has the wanted
+    dtype and device; by default float64 on the CPU.
     """
     rules = rules_of(circuit, rule)
     check_size(circuit.cost(rules), limit, "use fewer points, or another elimination order or network of lower width")
@@ -214,13 +207,8 @@ def integrate_nested(
 ) -> QPC:
     """Nested quadrature of a circuit whose integral units carry one conditional density each.
 
-    Args:
-        circuit: The circuit.
-        rule: A rule for all latents, or one for each. Gauss–Hermite is placed at each conditional's mean and standard
-            deviation, the others on mean ± ``sigmas`` standard deviations.
-        sigmas: The reach of intervals.
-        like: A tensor of the wanted dtype and device; float64 on the CPU by default.
-        limit: The largest number of elements that a tensor may have.
+    The arguments are those of ``Circuit.integrate``. Gauss–Hermite is placed at each conditional's mean and standard
+    deviation, other rules on mean ± ``sigmas`` standard deviations.
     """
     rules = rules_of(circuit, rule)
     _check_conditionals(circuit)
