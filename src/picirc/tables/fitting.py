@@ -19,19 +19,16 @@ import torch
 
 from picirc.checks import check_integer
 from picirc.data.dataset import hold_out
-from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
-from picirc.learning.history import Callback, History
+from picirc.learning.history import Callback, History, Progress
 from picirc.learning.processes import Processes
-from picirc.learning.progress import Progress
 from picirc.model import Model
-from picirc.pic import PIC
+from picirc.pic import PIC, Ensemble
 from picirc.quadrature import shifted
-from picirc.structure.chow_liu import hidden_chow_liu
 from picirc.structure.information import mutual_information
-from picirc.structure.trees import LatentTree
+from picirc.structure.trees import LatentTree, hidden_chow_liu
 from picirc.tables import mixtures
 from picirc.tables.defaults import FEWEST_NAMED, MOST_TREE_COLUMNS, Defaults, choose
 from picirc.tables.inference import unhelpful_columns
