@@ -262,7 +262,7 @@ class _Indicators:
     values are one more level, so that the counts of any pair of columns add up to the number of rows.
     """
 
-    matrix: sparse.csr_array  # (row, level with an indicator)
+    matrix: Values | sparse.csr_array  # (row, level with an indicator)
     counts: Matrix  # (level,)
     kept: npt.NDArray[np.bool_]  # (level,): whether it has an indicator
     observed: npt.NDArray[np.bool_]  # (level,): whether it is not the level of missing values
@@ -276,10 +276,10 @@ class _Part:
         self.rows = rows
         self._made: dict[tuple[int, ...], _Indicators] = {}
 
-    def indicators(self, group: _Group) -> _Indicators:
+    def indicators(self, group: _Group, chunk: int) -> _Indicators:
         """The indicators of a group of columns."""
         if group.columns not in self._made:
-            self._made[group.columns] = _indicators(self.rows, group)
+            self._made[group.columns] = _indicators(self.rows, group, chunk)
         return self._made[group.columns]
 
 
@@ -297,7 +297,8 @@ class _Tables:
 
     def add(self, sums: Sequence[Matrix], part: _Part, chunk: int) -> None:
         """Add the counts of some rows."""
-        sums[0][:] += _pair_counts(part.indicators(self.left), part.indicators(self.right), chunk)
+        left, right = (part.indicators(group, chunk) for group in (self.left, self.right))
+        sums[0][:] += _pair_counts(left, right, chunk)
 
     def fill(self, information: Matrix, sums: Sequence[Matrix], smoothing: float) -> None:
         """Put the mutual information that follows from the sums into a matrix of all columns."""
@@ -350,30 +351,44 @@ def _groups(some: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: i
         yield _Group(tuple(members), tuple(members.values()))
 
 
-def _indicators(table: Values, group: _Group) -> _Indicators:
-    counts, kept, observed, rows = [], [], [], []
-    for column, ends in zip(group.columns, group.ends, strict=True):
-        level = levels(table[:, column], ends)
-        count = np.bincount(level, minlength=len(ends))  # has one more entry if there are missing values
-        keep = np.arange(len(count)) != np.argmax(count)
-        counts.append(count)
-        kept.append(keep)
-        observed.append(np.arange(len(count)) < len(ends))
-        by_level = np.argsort(level, kind="stable")
-        rows.append(by_level[np.repeat(keep, count)])
-    all_counts, all_kept = np.concatenate(counts), np.concatenate(kept)
-    indices = np.concatenate(rows)
-    indptr = np.append(0, np.cumsum(all_counts[all_kept]))
-    # Sums of ones are exact in single precision up to 2**24 rows.
-    ones = np.ones(len(indices), np.float32 if len(table) <= 2**24 else np.float64)
-    transposed = sparse.csr_array((ones, indices, indptr), shape=(len(indptr) - 1, len(table)))
+def _indicators(table: Values, group: _Group, chunk: int) -> _Indicators:
+    found = [levels(table[:, column], ends) for column, ends in zip(group.columns, group.ends, strict=True)]
+    # There is one more count if there are missing values.
+    counts = [np.bincount(level, minlength=len(ends)) for level, ends in zip(found, group.ends, strict=True)]
+    kept = [np.arange(len(count)) != np.argmax(count) for count in counts]
+    observed = [np.arange(len(count)) < len(ends) for count, ends in zip(counts, group.ends, strict=True)]
     return _Indicators(
-        matrix=transposed.T.tocsr(),
-        counts=all_counts.astype(np.float64),
-        kept=all_kept,
+        matrix=_matrix(found, counts, kept, chunk),
+        counts=np.concatenate(counts).astype(np.float64),
+        kept=np.concatenate(kept),
         observed=np.concatenate(observed),
         starts=_starts([len(count) for count in counts]),
     )
+
+
+def _matrix(
+    found: Sequence[Levels],
+    counts: Sequence[npt.NDArray[np.intp]],
+    kept: Sequence[npt.NDArray[np.bool_]],
+    chunk: int,
+) -> Values | sparse.csr_array:
+    """Indicators of the levels that are kept, (row, level), dense if they are few and not mostly zero."""
+    rows, indptr = len(found[0]), np.append(0, np.cumsum(np.concatenate(counts)[np.concatenate(kept)]))
+    size = len(indptr) - 1
+    # Sums of ones are exact in single precision up to 2**24 rows.
+    dtype = np.float32 if rows <= 2**24 else np.float64
+    if rows * size <= 2 * chunk and indptr[-1] >= SPARSE_DENSITY * rows * size:
+        dense = np.empty((size, rows), dtype)
+        numbers = ((level, number) for level, keep in zip(found, kept, strict=True) for number in np.flatnonzero(keep))
+        for own, (level, number) in zip(dense, numbers, strict=True):
+            np.equal(level, number, out=own)
+        return dense.T
+    by_level = [np.argsort(level, kind="stable") for level in found]
+    indices = np.concatenate(
+        [order[np.repeat(keep, count)] for order, keep, count in zip(by_level, kept, counts, strict=True)]
+    )
+    transposed = sparse.csr_array((np.ones(len(indices), dtype), indices, indptr), shape=(size, rows))
+    return transposed.T.tocsr()
 
 
 def _starts(lengths: Sequence[int]) -> npt.NDArray[np.intp]:
@@ -390,20 +405,24 @@ def _pair_counts(left: _Indicators, right: _Indicators, chunk: int) -> Matrix:
     return table[np.ix_(left.observed, right.observed)]
 
 
-def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Values:
+def _products(left: Values | sparse.csr_array, right: Values | sparse.csr_array, chunk: int) -> Values:
     """Return leftᵀ right as a dense matrix."""
     n_rows, size = left.shape[0], left.shape[1] + right.shape[1]
-    if left.nnz + right.nnz < SPARSE_DENSITY * n_rows * size:
+    if sparse.issparse(left) and sparse.issparse(right) and left.nnz + right.nnz < SPARSE_DENSITY * n_rows * size:
         product: Values = (left.T.tocsr() @ right).toarray()
         return product
     total = np.zeros((left.shape[1], right.shape[1]), left.dtype)
     step = max(1, 4 * chunk // size)  # indicators take half the memory of counts; many short products would be slow
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        first = left[rows].toarray()
-        second = first if left is right else right[rows].toarray()  # AᵀA takes NumPy half the time of AᵀB
+        first = _dense(left[rows])
+        second = first if left is right else _dense(right[rows])  # AᵀA takes NumPy half the time of AᵀB
         total += first.T @ second
     return total
+
+
+def _dense(matrix: Values | sparse.csr_array) -> Values:
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
 
 
 def _discrete_information(
