@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picirc.errors import ArgumentError
+from picirc.structure import information
 from picirc.structure.information import Kind, as_matrix, column_kinds, cut, levels
 
 nan = np.nan
@@ -105,9 +106,15 @@ def test_missing_values_come_after_all_levels() -> None:
     assert (level.tolist(), n_levels) == ([0, 0], 0)
 
 
-def test_categories_are_never_merged() -> None:
+def test_categories_are_merged_only_if_they_are_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
     level, n_levels = levelled(np.arange(300), "categorical", bins=2)
     assert (level.tolist(), n_levels) == (list(range(300)), 300)
+    monkeypatch.setattr(information, "MOST_CATEGORIES", 20)
+    values = np.append(np.arange(300), np.repeat([17, 170], 100))
+    level, n_levels = levelled(values, "categorical", bins=2)
+    assert n_levels <= 20
+    for frequent in (17, 170):
+        assert set(values[level == level[frequent]]) == {frequent}
 
 
 @pytest.mark.parametrize("kind", ["ordinal", "gaussian"])

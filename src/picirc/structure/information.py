@@ -23,6 +23,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # Integers that span no more values than this keep every value as a level; wider ranges are cut into bins.
 MOST_LEVELS = 64
+# Rare categories of a column with more categories than this are merged: a table of two such columns fits into memory.
+MOST_CATEGORIES = 4096
 
 # Below this fraction of non-zeros a sparse matrix product is faster than a dense one (measured).
 SPARSE_DENSITY = 1 / 25
@@ -160,12 +162,14 @@ def cut(values: Values, kind: Kind, bins: int) -> Values:
     """Divide the values of a column into levels, and return the largest value of each level in ascending order.
 
     Every value of a binary or categorical column is a level. Ordinal and Gaussian columns with more than ``bins``
-    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit.
+    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit, and columns with
+    more than 4,096 categories into 4,096, most of which hold a single category.
     """
     distinct, counts = _value_counts(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
-    if kind not in ("ordinal", "gaussian") or len(distinct) <= bins:
+    most = bins if kind in ("ordinal", "gaussian") else MOST_CATEGORIES
+    if len(distinct) <= most:
         return distinct
-    ends: Values = distinct[np.flatnonzero(np.diff(_equal_frequency(counts, bins), append=bins))]
+    ends: Values = distinct[np.flatnonzero(np.diff(_equal_frequency(counts, most), append=most))]
     return ends
 
 
