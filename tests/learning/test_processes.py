@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 import picirc as pc
 from picirc.learning.processes import Processes, name_of_start
+from picirc.structure.information import mutual_information
 from picirc.tables import streaming
 from processes import CONTEXT
 
@@ -53,6 +54,14 @@ def train_stream(folder: Path) -> dict[str, torch.Tensor]:
     small_streams()
     options = {"points": 4, "width": 8, "steps": 5, "settings": {"members": 1, "batch_size": 17}}
     return pc.fit_table(folder, **options).pic.state_dict()
+
+
+def stream_information(folder: Path) -> dict[str, torch.Tensor]:
+    small_streams()
+    data = streaming.read_data(folder, 0)
+    schema = data.schema(None, "error", 0.05)
+    rows = data.parts(schema, schema.encode(data.frame), np.arange(0))
+    return {"information": torch.from_numpy(mutual_information(rows, ["gaussian", "ordinal", "categorical"]))}
 
 
 def write_table(folder: Path) -> None:
@@ -104,11 +113,13 @@ def test_processes_train_on_row_groups_of_their_own_the_model_of_one(tmp_path, m
     write_table(tmp_path)
     for name in ("MOST_CELLS", "_FEWEST_POOLED", "_POOLED_CELLS", "StreamBatches"):
         monkeypatch.setattr(streaming, name, getattr(streaming, name))  # to be restored
-    expected = train_stream(tmp_path)
-    (found,) = together(2, tmp_path, [(train_stream, (tmp_path,))])
-    for own in found:
+    expected = train_stream(tmp_path) | stream_information(tmp_path)
+    found = together(2, tmp_path, [(train_stream, (tmp_path,)), (stream_information, (tmp_path,))])
+    for trained, informed in zip(*found, strict=True):
+        own = trained | informed
         for name, value in expected.items():
             torch.testing.assert_close(own[name], value, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(own["information"], expected["information"], rtol=1e-9, atol=1e-9)
 
 
 def test_parts_differ_by_one_row_at_most_and_are_the_batch():
