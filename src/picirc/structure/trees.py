@@ -350,7 +350,15 @@ def hidden_chow_liu(
     """
     if isinstance(root, str) and root != "centre":
         raise ArgumentError("root", "'centre' or the index of a column", root)
-    weights = mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk)
+    return latent_tree(mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk), groups, root)
+
+
+def latent_tree(
+    weights: npt.NDArray[np.float64],
+    groups: Sequence[Sequence[int]] | None = None,
+    root: int | Literal["centre"] = "centre",
+) -> LatentTree:
+    """Return the tree of :func:`hidden_chow_liu`, given the mutual information of all pairs of columns."""
     members = _members(groups, len(weights))
     if len(members) == 1:
         return LatentTree((-1,), members)

@@ -91,7 +91,7 @@ class Defaults:
         floor: The smallest standard deviation (or scale) of an input, in units of the column's spread.
         members: The number of models that are averaged, each with other rows held out.
         block: The largest number of Gaussian columns that share a latent and a matrix of correlations; 1 for none.
-        tree_rows: The largest number of rows that the tree is learned from.
+        tree_rows: The largest number of rows of a table in memory that the tree is learned from.
         tree_reals: How the tree treats real columns: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
         tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
