@@ -185,7 +185,7 @@ def test_a_training_can_go_on_anywhere(folder, streamed):
 
 
 def test_a_streamed_training_is_as_good_as_one_in_memory(table, folder, streamed):
-    options = {"points": 8, "width": 16, "steps": 120, "settings": {"members": 1}}
+    options = {"points": 8, "width": 16, "steps": 250, "settings": {"members": 1}}
     rng = np.random.default_rng(1)
     test = table.take(rng.choice(ROWS, 1000, replace=False))
     inside = [pc.fit_table(table, seed=seed, **options).log_density(test).mean() for seed in range(2)]
