@@ -88,7 +88,7 @@ def in_process(function: Any, *arguments: Any) -> Any:
 def maps(model: Path, folder: Path, work: Path, workers: int) -> dict[str, float]:
     """Rows per second of the command line's maps, without the start of the processes."""
     import picirc as pc
-    from picirc.tables.spread import plan_spread
+    from picirc.tables.mapping import plan_spread
 
     found = {}
     for task in ("score", "impute", "sample"):

@@ -15,7 +15,7 @@ from count import Count, SkippedError
 
 TESTS = Path(__file__).parent.parent / "tests" / "native"
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=all -g"
-LOAD = "from picirc.native.build import library; print('loaded' if library() else 'none')"
+LOAD = "from picirc.native import library; print('loaded' if library() else 'none')"
 # Runs when a planted library is loaded.
 PLANTED = (
     '#include <stdio.h>\n__attribute__((constructor)) static void run(void) { puts("planted"); fflush(stdout); }\n'

@@ -135,7 +135,7 @@ def full_disk(seed: int, scale: float) -> Count:
         (disk / "out.csv").write_text("old")
         pc.save(_model(0), disk / "model")
         optimizer = torch.optim.Adam(_model(0).parameters())
-        from picirc.learning.checkpoint import load_checkpoint, save_checkpoint
+        from picirc.learning.loop import load_checkpoint, save_checkpoint
 
         save_checkpoint(disk, _model(0), {}, optimizer, {"identity": 0})
         before = sorted(disk.rglob("*"))

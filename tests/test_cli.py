@@ -60,7 +60,7 @@ def test_help_does_not_import_torch():
     code = f"import sys; from picirc.cli import main; [main(a) for a in {asked}]; print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(done.stderr.split())
-    assert "picirc.cli.commands" in modules
+    assert "picirc.cli" in modules
     assert not modules & {"torch", "numpy", "scipy", "safetensors"}
     assert "--lr-min" in done.stdout
     groups = ["Arguments", "Columns of TABLE", "Output", "Data other than TABLE", "Model", "Training"]

@@ -17,10 +17,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as load_tensors
 
 import picirc as pc
-from picirc.inputs.finite import SuccessFamily
+from picirc.inputs.discrete import SuccessFamily
 from picirc.io import files
+from picirc.io.describe import from_file, to_file
 from picirc.io.files import pack
-from picirc.io.layout import from_file, to_file
 from picirc.tables import TableModel
 from processes import in_process
 

@@ -9,7 +9,7 @@ import torch
 
 import picirc as pc
 from block_circuits import TREE, make_pic
-from picirc.io.layout import from_file, to_file
+from picirc.io.describe import from_file, to_file
 from test_io import assert_same, broken, read, rewrite
 
 SHARING = ("none", "composite", "full")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from picirc.circuit import Circuit as Circuit
     from picirc.circuit import from_bayesnet as from_bayesnet
     from picirc.circuit import from_tree as from_tree
-    from picirc.ensemble import Ensemble as Ensemble
     from picirc.errors import ArgumentError as ArgumentError
     from picirc.errors import ImpossibleEvidenceError as ImpossibleEvidenceError
     from picirc.errors import IntractableError as IntractableError
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from picirc.estimators import PICClassifier as PICClassifier
     from picirc.estimators import PICDensity as PICDensity
     from picirc.estimators import PICImputer as PICImputer
+    from picirc.estimators import PICSequences as PICSequences
     from picirc.exact import ExactGaussian as ExactGaussian
     from picirc.explorer import Explorer as Explorer
     from picirc.explorer import explore as explore
@@ -48,20 +48,21 @@ if TYPE_CHECKING:
     from picirc.learning import CollapseWarning as CollapseWarning
     from picirc.learning import Cosine as Cosine
     from picirc.learning import History as History
+    from picirc.learning import Progress as Progress
     from picirc.learning import bits_per_dimension as bits_per_dimension
     from picirc.learning import fit as fit
     from picirc.learning import fit_em as fit_em
     from picirc.learning import json_lines as json_lines
     from picirc.learning import mean_log_prob as mean_log_prob
     from picirc.learning import tensorboard as tensorboard
-    from picirc.learning.progress import Progress as Progress
     from picirc.model import Model as Model
     from picirc.pic import PIC as PIC
+    from picirc.pic import Ensemble as Ensemble
     from picirc.qpc.distribution import QPC as QPC
     from picirc.qpc.divergences import cauchy_schwarz_divergence as cauchy_schwarz_divergence
     from picirc.qpc.divergences import l2_divergence as l2_divergence
     from picirc.qpc.divergences import log_inner_product as log_inner_product
-    from picirc.qpc.latents import LatentPosterior as LatentPosterior
+    from picirc.qpc.marginals import LatentPosterior as LatentPosterior
     from picirc.qpc.marginals import Marginals as Marginals
     from picirc.quadrature import Grid as Grid
     from picirc.quadrature import RandomRule as RandomRule
@@ -83,15 +84,14 @@ if TYPE_CHECKING:
     from picirc.sequences import fit_sequences as fit_sequences
     from picirc.sequences import state_space as state_space
     from picirc.sequences import write_sequence_report as write_sequence_report
-    from picirc.sequences.estimator import PICSequences as PICSequences
     from picirc.structure.bayesnet import BayesNet as BayesNet
-    from picirc.structure.chow_liu import hidden_chow_liu as hidden_chow_liu
     from picirc.structure.regions import RegionGraph as RegionGraph
     from picirc.structure.regions import quad_graph as quad_graph
     from picirc.structure.regions import quad_tree as quad_tree
     from picirc.structure.regions import random_regions as random_regions
     from picirc.structure.trees import LatentTree as LatentTree
     from picirc.structure.trees import chain as chain
+    from picirc.structure.trees import hidden_chow_liu as hidden_chow_liu
     from picirc.structure.trees import random_tree as random_tree
     from picirc.structure.trees import star as star
     from picirc.symbolic.circuit import Cost as Cost
@@ -115,46 +115,32 @@ __version__ = "0.1.0"
 # Where each public name lives; the same as above, for the running program.
 _HOMES = {
     "circuit": ("Circuit", "from_bayesnet", "from_tree"),
-    "ensemble": ("Ensemble",),
     "errors": ("ArgumentError", "ImpossibleEvidenceError", "IntractableError", "SizeError", "StructureError"),
-    "estimators": ("ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer"),
+    "estimators": ("ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer", "PICSequences"),
     "exact": ("ExactGaussian",),
     "explorer": ("Explorer", "explore"),
     "functions": ("Conditional", "Density", "Discrete", "LinearGaussian", "MultivariateNormal"),
     "inputs": ("Bernoulli", "Binomial", "Categorical", "Family", "Gaussian", "Laplace", "Poisson", "StudentT"),
     "io": ("load", "save"),
     "learning": (
-        *(
-            "CollapseWarning",
-            "Cosine",
-            "History",
-            "bits_per_dimension",
-            "fit",
-            "fit_em",
-            "json_lines",
-            "mean_log_prob",
-            "tensorboard",
-        ),
+        *("CollapseWarning", "Cosine", "History", "Progress", "bits_per_dimension", "fit", "fit_em", "json_lines"),
+        *("mean_log_prob", "tensorboard"),
     ),
-    "learning.progress": ("Progress",),
     "hclt": ("HCLT",),
     "model": ("Model",),
-    "pic": ("PIC",),
+    "pic": ("PIC", "Ensemble"),
     "qpc.distribution": ("QPC",),
     "qpc.divergences": ("cauchy_schwarz_divergence", "l2_divergence", "log_inner_product"),
-    "qpc.latents": ("LatentPosterior",),
-    "qpc.marginals": ("Marginals",),
+    "qpc.marginals": ("LatentPosterior", "Marginals"),
     "quadrature": (
         *("Grid", "RandomRule", "Rule", "VectorRule", "clenshaw_curtis", "gauss_hermite", "gauss_legendre"),
         *("midpoint", "shifted", "simpson", "sobol", "tensor_grid", "trapezoidal", "whole_line"),
     ),
     "report": ("write_report",),
-    "sequences.estimator": ("PICSequences",),
-    "sequences": (*("Forecast", "SequenceModel", "fit_sequences", "state_space", "write_sequence_report"),),
+    "sequences": ("Forecast", "SequenceModel", "fit_sequences", "state_space", "write_sequence_report"),
     "structure.bayesnet": ("BayesNet",),
-    "structure.chow_liu": ("hidden_chow_liu",),
     "structure.regions": ("RegionGraph", "quad_graph", "quad_tree", "random_regions"),
-    "structure.trees": ("LatentTree", "chain", "random_tree", "star"),
+    "structure.trees": ("LatentTree", "chain", "hidden_chow_liu", "random_tree", "star"),
     "symbolic.circuit": ("Cost", "Properties"),
     "symbolic.units": ("Factor", "Input", "Integral", "Product", "Sum"),
     "tables": ("Schema", "TableModel", "between", "fit_table", "mapper", "missing", "observed", "one_of"),

@@ -23,7 +23,7 @@ from picirc.compile.integrate import (
 from picirc.compile.place import AnyRule, Domain, place, rules_of, stated_domain
 from picirc.errors import ArgumentError
 from picirc.exact import ExactGaussian, integrate_exactly
-from picirc.functions.density import modules_of
+from picirc.functions.conditional import modules_of
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_legendre
 from picirc.structure.bayesnet import BayesNet

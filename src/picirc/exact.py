@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError, IntractableError
 from picirc.functions import LinearGaussian
-from picirc.structure.dag import topological_order
+from picirc.structure.bayesnet import topological_order
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
@@ -75,9 +76,7 @@ class ExactGaussian:
 
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Independent draws, ``(n, D)``."""
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ArgumentError("n", "a positive integer", n)
-        return self._sample(n, generator)
+        return self._sample(check_integer("n", n), generator)
 
     def __repr__(self) -> str:
         return f"ExactGaussian({', '.join(self.variables)})"

@@ -9,22 +9,21 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor, nn
 
-from picirc.checks import check_boolean, check_integer
+from picirc.checks import check_integer
 from picirc.compile.integrate import quadrature_of
 from picirc.compile.plan import plan_structure
 from picirc.engine.compiled import Parameters
-from picirc.errors import ArgumentError
 from picirc.inputs import Family, Gaussian, as_columns
-from picirc.inputs.clusters import clusters
 from picirc.inputs.correlated import Block, correlation, raw_correlation
-from picirc.inputs.finite import FiniteFamily
-from picirc.inputs.numerics import observed_mean, observed_std, probabilities
+from picirc.inputs.discrete import FiniteFamily
+from picirc.inputs.family import observed_mean, observed_std, probabilities
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
 
+_CLUSTER_ROUNDS = 10
 _MOST_INDICATORS = 64  # categories of a variable that are compared as such when rows are clustered
 
 
@@ -68,16 +67,13 @@ class HCLT(Model):
         correlated: bool = False,
     ) -> None:
         super().__init__()
-        states = check_integer("states", states)
         check_structure(structure)
         self.structure = structure
-        self.states = states
+        self.states = states = check_integer("states", states)
         self.step_size = 0.1
         self.product = product
         self.families = as_columns(inputs, structure.n_variables)
-        self.correlated = check_boolean("correlated", correlated)
-        if correlated and product == "tucker":
-            raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
+        self.correlated = correlated
         self.plan = plan_structure(structure, self.families, product, correlated)
 
         def table(*shape: int) -> nn.Parameter:
@@ -163,3 +159,35 @@ def _comparable(x: Tensor, families: Sequence[Family]) -> Tensor:
             values = column.unsqueeze(0)
             found.append(((values - observed_mean(values, 0.0)) / observed_std(values)).nan_to_num(0.0).T)
     return torch.cat(found, 1)
+
+
+def clusters(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """The cluster of each row, ``(rows,)``: the first centres are far apart at random (k-means++), then they move.
+
+    Args:
+        x: ``(rows, columns)``, in comparable units and without NaN.
+        count: The number of clusters; some are empty if there are fewer different rows.
+        generator: The source of randomness.
+
+    Example:
+        >>> clusters(torch.tensor([[0.0], [0.1], [5.0], [5.1]]), 2, torch.Generator().manual_seed(0)).unique().tolist()
+        [0, 1]
+    """
+    centres = _spread(x, count, generator)
+    for _ in range(_CLUSTER_ROUNDS):
+        nearest = torch.cdist(x, centres).argmin(1)
+        sizes = torch.bincount(nearest, minlength=count).unsqueeze(1)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, x)
+        centres = torch.where(sizes > 0, sums / sizes.clamp(min=1), centres)
+    return torch.cdist(x, centres).argmin(1)
+
+
+def _spread(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Rows drawn one after the other, each in proportion to its squared distance from those before."""
+    chosen = [int(torch.randint(len(x), (), generator=generator))]
+    distance = (x - x[chosen[0]]).square().sum(1)
+    for _ in range(count - 1):
+        weights = distance if float(distance.sum()) > 0 else torch.ones_like(distance)
+        chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
+        distance = torch.minimum(distance, (x - x[chosen[-1]]).square().sum(1))
+    return x[chosen].clone()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probabilistic integral circuits with neural functions."""
+"""Probabilistic integral circuits with neural functions, and the average of several."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from picirc.functions.energy import ENERGIES
 from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.inputs.correlated import correlation
-from picirc.inputs.finite import FiniteFamily
+from picirc.inputs.discrete import FiniteFamily
 from picirc.model import AnyRule, Model, ParameterGroup
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Grid, RandomRule, Rule, VectorRule, shifted, sobol
@@ -29,6 +29,8 @@ from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
 
 _CORRELATION_SPEED = 4.0
+# What the members of an ensemble have in common.
+_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "dims", "correlated", "shared")
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
 
 
@@ -108,49 +110,31 @@ class PIC(Model):
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        check_choice("sharing", sharing, SHARING)
-        if input_sharing is not None:
-            check_choice("input_sharing", input_sharing, SHARING)
-        check_choice("energy", energy, list(ENERGIES))
-        width = check_integer("width", width, 2)
-        if width % 2:
-            raise ArgumentError("width", "an even integer", width)
-        check_positive("sigma", sigma)
-        check_boolean("correlated", correlated)
-        if correlated and product == "tucker":
-            raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
-        check_structure(structure)
-        self.structure = structure
-        self.product = product
-        self.width = width
-        self.families = as_columns(inputs, structure.n_variables)
-        self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
-        self.energy, self.correlated = energy, correlated
-        self.dims = check_integer("dims", dims)
-        self.step_size = 7e-3 if self.dims == 1 else 3e-3
-        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
-        self.learnable = check_boolean("learnable", learnable)
+        _check_options(structure, sharing, input_sharing, energy, sigma, shared, nets)
+        self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
         self.plan = plan_structure(structure, self.families, product, correlated)
+        self.product, self.correlated, self.energy = product, correlated, energy
+        self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
+        self.width, self.dims = _even("width", width), check_integer("dims", dims)
         self.shared = None if shared is None else check_integer("shared", shared, 2)
         self.shared_dims = check_integer("shared_dims", shared_dims)
-        if shared is not None and not isinstance(structure, LatentTree):
-            raise ArgumentError("shared", "None for a region graph", shared, "use a latent tree")
-        if shared is not None and nets is not None:
-            raise ArgumentError("shared", "None with functions of one's own", shared)
+        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
+        self.learnable = check_boolean("learnable", learnable)
+        self.step_size = 7e-3 if self.dims == 1 else 3e-3
+        self.custom = nets is not None
         turns = None if self.shared is None else (self.shared_dims, min(_MOST_TURNS, 2 * ((self.shared + 1) // 2)))
         options = (self.fourier, sigma, learnable, generator, turns)
 
         def functions(rows: int, latents: int) -> nn.Module:
             if nets is not None:
                 return nets(rows, self.dims * latents)
-            return Bank(rows, self.dims * latents, 1, width, sharing, *options)
+            return Bank(rows, self.dims * latents, 1, self.width, sharing, *options)
 
-        self.custom = nets is not None
         self.integrals = nn.ModuleList(
             functions(len(block.integrals), len(block.new) + len(block.integrated)) for block in self.plan.blocks
         )
         self.inputs = nn.ModuleList(
-            Bank(len(step.rows), self.dims, step.family.size, width, self.input_sharing, *options)
+            Bank(len(step.rows), self.dims, step.family.size, self.width, self.input_sharing, *options)
             for step in self.plan.inputs
         )
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
@@ -298,7 +282,110 @@ class PIC(Model):
         return f"{len(self.families)} variables, {numbers:,} parameters"
 
 
-def _refined(model: PIC, rule: Rule | VectorRule) -> QPC:
+@final
+class Ensemble(Model):
+    """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one model.
+
+    The members are the states of one more latent, ``g``, which all functions depend on. So every query of a circuit is
+    a query of the average, and just as exact. It costs as much as the queries of all members together. A latent means
+    something else in every member: its posterior mean over all of them says nothing.
+
+    Args:
+        members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
+
+    Example:
+        >>> import picirc as pc, torch
+        >>> members = [pc.PIC(pc.chain(3), inputs=pc.Bernoulli(), width=8) for _ in range(2)]
+        >>> both = Ensemble(members)(pc.midpoint(16))
+        >>> x = torch.tensor([[0.0, 1.0, 1.0]])
+        >>> mean = sum(member(pc.midpoint(16)).log_prob(x).exp() for member in members) / 2
+        >>> torch.allclose(both.log_prob(x).exp(), mean)
+        True
+    """
+
+    MEMBER: ClassVar[type[Model]] = PIC
+
+    def __init__(self, members: Sequence[PIC]) -> None:
+        super().__init__()
+        if not isinstance(members, Sequence) or not members or not all(type(member) is PIC for member in members):
+            raise ArgumentError("members", "one PIC or more, in a list", members)
+        first = members[0]
+        if not isinstance(first.structure, LatentTree):
+            raise ArgumentError("members", "PICs on a latent tree", f"one on a {type(first.structure).__name__}")
+        if first.shared is not None:
+            raise ArgumentError("members", "PICs without a shared latent", f"shared={first.shared}")
+        for name in _ALIKE:
+            if any(getattr(member, name) != getattr(first, name) for member in members):
+                raise ArgumentError("members", f"PICs of the same {name}", "different ones")
+            setattr(self, name, getattr(first, name))
+        if len({parameter.dtype for member in members for parameter in member.parameters()}) > 1:
+            raise ArgumentError("members", "PICs of the same dtype", "different ones", "use member.double() for all")
+        self.product, self.plan = first.product, first.plan
+        self.members = nn.ModuleList(members)
+
+    @property
+    def parts(self) -> Sequence[PIC]:
+        """The members."""
+        return [self.member(number) for number in range(len(self.members))]
+
+    @property
+    def copies(self) -> int:
+        """The number of members."""
+        return len(self.members)
+
+    def member(self, number: int) -> PIC:
+        """One of the members."""
+        found = self.members[number]
+        assert isinstance(found, PIC)
+        return found
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Those of the members."""
+        return [group for member in self.parts for group in member.parameter_groups()]
+
+    def forward(self, rule: AnyRule | None = None) -> QPC:
+        """Integrate all members with one rule."""
+        first = self.member(0)
+        rule = first.fixed_rule(first.training_rule(rule))
+        parts = [member(rule).parameters for member in self.members]
+        weights = parts[0].like.new_full((len(parts),), 1 / len(parts))
+        refine = partial(_refined, self, rule)
+        return mixture_of(first.shared_plan, parts, first.grid(rule), (None, weights), refine)
+
+    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
+        """The members."""
+        return [(1 / len(self.members), partial(member, rule)) for member in self.members]
+
+
+def _check_options(
+    structure: object,
+    sharing: str,
+    input_sharing: str | None,
+    energy: str,
+    sigma: float,
+    shared: int | None,
+    nets: object,
+) -> None:
+    """Raise if an argument of a PIC is not one of those that exist, or does not go with another."""
+    check_structure(structure)
+    check_choice("sharing", sharing, SHARING)
+    if input_sharing is not None:
+        check_choice("input_sharing", input_sharing, SHARING)
+    check_choice("energy", energy, list(ENERGIES))
+    check_positive("sigma", sigma)
+    if shared is not None and not isinstance(structure, LatentTree):
+        raise ArgumentError("shared", "None for a region graph", shared, "use a latent tree")
+    if shared is not None and nets is not None:
+        raise ArgumentError("shared", "None with functions of one's own", shared)
+
+
+def _even(argument: str, value: int) -> int:
+    if check_integer(argument, value, 2) % 2:
+        raise ArgumentError(argument, "an even integer", value)
+    return int(value)
+
+
+def _refined(model: Model, rule: Rule | VectorRule) -> QPC:
     """The same circuit on a finer grid."""
     found: QPC = model(rule.refine())
     return found

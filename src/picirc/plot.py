@@ -19,7 +19,7 @@ from picirc.learning.history import History
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
-from picirc.report.dependencies import rows_of
+from picirc.report.columns import rows_of
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 

@@ -172,7 +172,7 @@ def test_cells_cannot_write_to_the_terminal(run, tmp_path):
 
 
 def test_an_interrupted_training_is_saved(run, table, tmp_path, monkeypatch):
-    from picirc.learning.progress import Progress
+    from picirc.learning.history import Progress
 
     real = Progress.__call__
 

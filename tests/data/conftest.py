@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from picirc.data import files
-from picirc.data.sources import SETS
+from picirc.data.files import SETS
 
 
 class Server(ThreadingHTTPServer):

@@ -7,7 +7,7 @@ import pytest
 from data_files import binary_bytes, binary_rows, write, write_binary
 
 from picirc import data
-from picirc.data.text import read_binary
+from picirc.data.dataset import read_binary
 from picirc.errors import ArgumentError
 
 

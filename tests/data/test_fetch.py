@@ -15,8 +15,7 @@ from data_files import binary_bytes, binary_rows, idx_bytes
 from picirc import data
 from picirc.atomic import replacing
 from picirc.data import DownloadError, files
-from picirc.data.files import obtain
-from picirc.data.sources import SETS, FileSet, PublicFile
+from picirc.data.files import SETS, FileSet, PublicFile, obtain
 from picirc.errors import ArgumentError
 
 CONTENT = b"0,1\n1,0\n"

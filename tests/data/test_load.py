@@ -10,7 +10,7 @@ import torch
 from data_files import binary_rows, write_binary
 
 from picirc import data
-from picirc.data.sources import SETS
+from picirc.data.files import SETS
 from picirc.errors import ArgumentError
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from picirc import data
-from picirc.data.files import find, open_unpacked
-from picirc.data.sources import SETS
+from picirc.data.files import SETS, find, open_unpacked
 
 FOLDER = os.environ.get("PICIRC_DATA")
 

@@ -85,7 +85,7 @@ def test_frames_of_all_libraries_give_the_same(estimator, penguins):
     ask = {pc.PICDensity: "score_samples", pc.PICImputer: "transform", pc.PICClassifier: "predict_proba"}[estimator]
     found = []
     for table in (frame, pl.from_pandas(frame)):
-        fitted = estimator(**SHORT).fit(table, y)
+        fitted = estimator(**SHORT, settings=SINGLE).fit(table, y)
         assert list(fitted.feature_names_in_) == list(frame.columns)
         found.append(getattr(fitted, ask)(table))
     if estimator is pc.PICImputer:
@@ -101,7 +101,7 @@ def test_texts_in_lists_and_arrays(estimator):
     rows = [["a", 1.5], ["b", 2.5], [None, 3.5], ["a", None]] * 5
     y = [0, 1, 0, 1] * 5
     for table in (rows, np.array(rows, dtype=object)):
-        model = estimator(**SHORT).fit(table, y).model_
+        model = estimator(**SHORT, settings=SINGLE).fit(table, y).model_
         assert [column.kind for column in model.schema.columns[:2]] == ["categorical", "gaussian"]
 
 

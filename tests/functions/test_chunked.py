@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neural import plain_products
-from picirc.functions.chunked import chunked
+from picirc.functions.nets import chunked
 
 ROWS, WIDTH, POINTS = 5, 3, 4
 

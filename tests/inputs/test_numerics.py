@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from picirc.inputs.numerics import log_probabilities, probabilities
-from picirc.native import kernels
+from picirc import native
+from picirc.inputs.family import log_probabilities, probabilities
 
 LIMIT = 1000.0
 
@@ -21,7 +21,7 @@ each_shape = pytest.mark.parametrize(
 @pytest.fixture(params=[False, True], ids=["PyTorch", "compiled"], autouse=True)
 def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(kernels, "_kernels", lambda: None)
+        monkeypatch.setattr(native, "_kernels", lambda: None)
 
 
 def table(*shape: int) -> Tensor:

@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 
 import picirc as pc
 from neural import bits, make_hclt, make_pic, same_bits
-from picirc.learning import checkpoint as module
-from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
+from picirc.learning import loop as module
+from picirc.learning.loop import load_checkpoint, load_parameters, restore, save_checkpoint
 
 STATE = {"step": 7, "best_score": -1.25, "records": [{"step": 5, "valid": float("nan")}], "identity": {"seed": 0}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import torch.distributed as dist
 
 import picirc as pc
-from picirc.learning.processes import Processes
+from picirc.learning.processes import Processes, name_of_start
+from picirc.structure.information import mutual_information
 from picirc.tables import streaming
 from processes import CONTEXT
 
@@ -51,6 +54,14 @@ def train_stream(folder: Path) -> dict[str, torch.Tensor]:
     small_streams()
     options = {"points": 4, "width": 8, "steps": 5, "settings": {"members": 1, "batch_size": 17}}
     return pc.fit_table(folder, **options).pic.state_dict()
+
+
+def stream_information(folder: Path) -> dict[str, torch.Tensor]:
+    small_streams()
+    data = streaming.read_data(folder, 0)
+    schema = data.schema(None, "error", 0.05)
+    rows = data.parts(schema, schema.encode(data.frame), np.arange(0))
+    return {"information": torch.from_numpy(mutual_information(rows, ["gaussian", "ordinal", "categorical"]))}
 
 
 def write_table(folder: Path) -> None:
@@ -102,11 +113,13 @@ def test_processes_train_on_row_groups_of_their_own_the_model_of_one(tmp_path, m
     write_table(tmp_path)
     for name in ("MOST_CELLS", "_FEWEST_POOLED", "_POOLED_CELLS", "StreamBatches"):
         monkeypatch.setattr(streaming, name, getattr(streaming, name))  # to be restored
-    expected = train_stream(tmp_path)
-    (found,) = together(2, tmp_path, [(train_stream, (tmp_path,))])
-    for own in found:
+    expected = train_stream(tmp_path) | stream_information(tmp_path)
+    found = together(2, tmp_path, [(train_stream, (tmp_path,)), (stream_information, (tmp_path,))])
+    for trained, informed in zip(*found, strict=True):
+        own = trained | informed
         for name, value in expected.items():
             torch.testing.assert_close(own[name], value, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(own["information"], expected["information"], rtol=1e-9, atol=1e-9)
 
 
 def test_parts_differ_by_one_row_at_most_and_are_the_batch():
@@ -145,3 +158,36 @@ def test_a_process_that_dies_is_an_error_of_the_others(tmp_path):
     assert [process.exitcode for process in processes] == [0, 9]
     assert "another process of this training has ended" in (tmp_path / "said").read_text()
     assert "--resume" in (tmp_path / "said").read_text()
+
+
+def test_all_processes_of_a_start_agree_on_a_new_name():
+    """The store outlives the processes: it has questions of one that has ended, and the answers of earlier starts."""
+    store, names = dist.HashStore(), set()
+    store.set("question/1", "of a process that has ended")
+    for _ in range(3):
+        with ThreadPoolExecutor(3) as pool:  # the first process comes last
+            found = set(pool.map(lambda rank: name_of_start(store, rank, 3), (2, 1, 0)))
+        assert len(found) == 1
+        names |= found
+    assert len(names) == 3
+
+
+def restarted(rank: int, port: int, out: Path) -> None:
+    """A process that torchrun has started, which holds the store itself."""
+    join(rank, 2, port)
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    out.write_text(str(Processes.current().gather(rank)))
+
+
+@pytest.mark.filterwarnings("default")
+def test_processes_that_are_started_again_find_each_other(tmp_path):
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for start in range(3):
+        outs = [tmp_path / f"{start}-{rank}" for rank in (0, 1)]
+        processes = [CONTEXT.Process(target=restarted, args=(rank, store.port, outs[rank])) for rank in (1, 0)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+            process.kill()
+        assert [out.read_text() for out in outs] == ["[0, 1]"] * 2

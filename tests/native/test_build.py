@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from picirc.native import build, kernels_for
+from picirc import native as build
+from picirc.native import kernels_for
 from processes import CONTEXT
 
 COMPILER = os.environ.get("CC", "cc")

@@ -49,7 +49,7 @@ def both(native: Kernels, monkeypatch) -> Callable[[Callable[[], Results]], tupl
         fast, names = results(), set(used)
         used.clear()
         with monkeypatch.context() as patch:
-            patch.setattr("picirc.native.kernels._kernels", lambda: None)
+            patch.setattr("picirc.native._kernels", lambda: None)
             slow = results()
         assert not used
         return fast, slow, names

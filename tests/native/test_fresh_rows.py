@@ -11,10 +11,11 @@ from numpy.testing import assert_array_equal
 
 import picirc as pc
 from cases import CASES, Case
+from picirc import native as native_module
 from picirc.engine import compiled
 from picirc.engine.schedule import InputStep, MixStep
-from picirc.inputs import finite, numerics
-from picirc.native import Kernels, kernels
+from picirc.inputs import discrete, family
+from picirc.native import Kernels
 
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -35,8 +36,8 @@ def test_a_fresh_target_is_overwritten(native: Kernels, size: int):
 def garbage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All buffers of all passes are full of NaN; with and without the compiled loops."""
     if not request.param:
-        monkeypatch.setattr(kernels, "_kernels", lambda: None)
-    for module in (compiled, finite, numerics):
+        monkeypatch.setattr(native_module, "_kernels", lambda: None)
+    for module in (compiled, discrete, family):
         monkeypatch.setattr(module, "empty", lambda shape, like: like.new_full(tuple(shape), math.nan))
 
 

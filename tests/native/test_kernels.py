@@ -17,8 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from torch import Tensor
 
-from picirc.native import MOST_PARTS, Kernels
-from picirc.native.build import library
+from picirc.native import MOST_PARTS, Kernels, library
 
 Array = np.ndarray
 TINY = float(np.finfo(np.float32).tiny)

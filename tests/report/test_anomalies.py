@@ -11,7 +11,7 @@ import picirc as pc
 from picirc.report.material import gather
 from picirc.report.surprises import anomalies_section as section
 from picirc.report.surprises import surprises
-from picirc.tables.cells import strange_cells
+from picirc.tables.answers import strange_cells
 
 
 def circuit(seed: int = 0) -> pc.QPC:

@@ -12,7 +12,7 @@ from picirc.report import surprises
 from picirc.report.material import gather
 from picirc.report.surprises import Ranks, all_ranks, calibration_section, conditional_ranks
 from picirc.tables import fit_table
-from picirc.tables.cells import given_others
+from picirc.tables.answers import given_others
 
 
 def ranks_of(qpc, rows, seed=0):

@@ -11,7 +11,7 @@ import torch
 
 import picirc as pc
 from block_circuits import KIND, enumerate_states, make_qpc
-from picirc.tables.cells import given_others
+from picirc.tables.answers import given_others
 
 
 def some_rows(qpc: pc.QPC, count: int = 8) -> torch.Tensor:

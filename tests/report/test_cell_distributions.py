@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 import picirc as pc
-from picirc.tables.cells import given_others
+from picirc.tables.answers import given_others
 
 NAN = math.nan
 

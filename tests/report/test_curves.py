@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from report_cases import SVG, parsed
 
-from picirc.report.overview import Curve, curves
-from picirc.report.overview import training_section as section
+from picirc.report.columns import Curve, curves
+from picirc.report.columns import training_section as section
 
 
 class Stand:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 from report_cases import SVG, parsed
 
-from picirc.report.dependencies import pairs_section as section
-from picirc.report.dependencies import strongest_pairs
+from picirc.report.columns import pairs_section as section
+from picirc.report.columns import strongest_pairs
 from picirc.report.material import Field, densities, edges_of, gather
 from picirc.structure.information import mutual_information
 from picirc.tables import fit_table

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picirc.errors import ArgumentError
-from picirc.structure.chow_liu import chow_liu, hidden_chow_liu, maximum_spanning_tree
-from picirc.structure.trees import LatentTree, random_tree
+from picirc.structure.trees import LatentTree, chow_liu, hidden_chow_liu, maximum_spanning_tree, random_tree
 
 nan = np.nan
 

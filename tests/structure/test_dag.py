@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picirc.errors import ArgumentError
-from picirc.structure.dag import topological_order
+from picirc.structure.bayesnet import topological_order
 
 
 @st.composite

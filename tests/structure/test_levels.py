@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picirc.errors import ArgumentError
-from picirc.structure.information import as_matrix, column_kinds, levels
+from picirc.structure import information
+from picirc.structure.information import Kind, as_matrix, column_kinds, cut, levels
 
 nan = np.nan
+
+
+def levelled(values: np.ndarray, kind: Kind, bins: int) -> tuple[np.ndarray, int]:
+    """The levels of a column, and their number."""
+    ends = cut(values, kind, bins)
+    return levels(values, ends), len(ends)
 
 
 @pytest.mark.parametrize(
@@ -87,27 +94,33 @@ def test_a_mask_is_missing_values() -> None:
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32, np.float64])
 @pytest.mark.parametrize("kind", ["categorical", "ordinal"])
 def test_few_values_are_levels_as_they_are(dtype: type, kind: str) -> None:
-    level, n_levels = levels(np.array([9, 3, 3, 100], dtype), kind, bins=3)
+    level, n_levels = levelled(np.array([9, 3, 3, 100], dtype), kind, bins=3)
     assert level.tolist() == [1, 0, 0, 2]
     assert n_levels == 3
 
 
 def test_missing_values_come_after_all_levels() -> None:
-    level, n_levels = levels(np.array([nan, 2.0, nan, 1.0]), "categorical", bins=2)
+    level, n_levels = levelled(np.array([nan, 2.0, nan, 1.0]), "categorical", bins=2)
     assert (level.tolist(), n_levels) == ([2, 1, 2, 0], 2)
-    level, n_levels = levels(np.array([nan, nan]), "gaussian", bins=2)
+    level, n_levels = levelled(np.array([nan, nan]), "gaussian", bins=2)
     assert (level.tolist(), n_levels) == ([0, 0], 0)
 
 
-def test_categories_are_never_merged() -> None:
-    level, n_levels = levels(np.arange(300), "categorical", bins=2)
+def test_categories_are_merged_only_if_they_are_very_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    level, n_levels = levelled(np.arange(300), "categorical", bins=2)
     assert (level.tolist(), n_levels) == (list(range(300)), 300)
+    monkeypatch.setattr(information, "MOST_CATEGORIES", 20)
+    values = np.append(np.arange(300), np.repeat([17, 170], 100))
+    level, n_levels = levelled(values, "categorical", bins=2)
+    assert n_levels <= 20
+    for frequent in (17, 170):
+        assert set(values[level == level[frequent]]) == {frequent}
 
 
 @pytest.mark.parametrize("kind", ["ordinal", "gaussian"])
 def test_values_without_ties_fall_into_equal_bins(kind: str) -> None:
     values = np.random.default_rng(0).permutation(60) ** 2 / 7
-    level, n_levels = levels(values, kind, bins=5)
+    level, n_levels = levelled(values, kind, bins=5)
     assert n_levels == 5
     assert np.bincount(level).tolist() == [12] * 5
     assert (np.diff(level[np.argsort(values)].astype(int)) >= 0).all()
@@ -116,7 +129,7 @@ def test_values_without_ties_fall_into_equal_bins(kind: str) -> None:
 @pytest.mark.parametrize("frequent", [-1, 17, 41])
 def test_a_frequent_value_has_a_bin_of_its_own(frequent: int) -> None:
     values = np.concatenate([np.full(160, frequent), np.arange(40)])
-    level, n_levels = levels(values, "ordinal", bins=5)
+    level, n_levels = levelled(values, "ordinal", bins=5)
     own = set(level[values == frequent].tolist())
     others = level[(values != frequent)]
     assert len(own) == 1
@@ -127,10 +140,16 @@ def test_a_frequent_value_has_a_bin_of_its_own(frequent: int) -> None:
 
 @given(st.lists(st.integers(-200, 200), min_size=1, max_size=60), st.integers(2, 8))
 def test_bins_are_intervals_and_no_more_than_asked_for(values: list[int], bins: int) -> None:
-    level, n_levels = levels(np.array(values), "ordinal", bins)
+    level, n_levels = levelled(np.array(values), "ordinal", bins)
     assert sorted(set(level.tolist())) == list(range(n_levels))
     assert n_levels <= bins or n_levels == len(set(values)) <= bins
     assert n_levels >= min(2, len(set(values)))
     by_value = sorted(zip(values, level.tolist(), strict=True))
     assert [pair[1] for pair in by_value] == sorted(level.tolist())
     assert len(set(by_value)) == len(set(values))
+
+
+def test_values_between_those_that_were_cut_belong_to_the_next_level() -> None:
+    ends = cut(np.array([1.0, 2.0, 4.0, 8.0]), "ordinal", bins=2)
+    assert ends.tolist() == [2.0, 8.0]
+    assert levels(np.array([0.5, 2.0, 2.5, 8.0, nan]), ends).tolist() == [0, 0, 1, 1, 2]

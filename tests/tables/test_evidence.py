@@ -30,7 +30,7 @@ def mixed_model() -> pc.TableModel:
 
 @pytest.fixture(scope="module")
 def drawn(model: pc.TableModel) -> pd.DataFrame:
-    return model.sample(60_000, seed=0)
+    return model.sample(20_000, seed=0)
 
 
 def inside(table: pd.DataFrame, **known: Any) -> pd.DataFrame:

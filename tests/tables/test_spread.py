@@ -13,8 +13,8 @@ from mixed_tables import mixed_model, mixed_table
 
 import picirc as pc
 from picirc.errors import ArgumentError
-from picirc.tables import spread as module
-from picirc.tables.spread import MANIFEST, find_fragments, plan_spread
+from picirc.tables import mapping as module
+from picirc.tables.mapping import MANIFEST, find_fragments, plan_spread
 from processes import CONTEXT
 
 

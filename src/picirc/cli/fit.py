@@ -47,10 +47,9 @@ from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian
 from picirc.interrupts import EXIT_CODE, Interrupts
 from picirc.io import save
 from picirc.learning import Cosine, History, fit, fit_em, json_lines, tensorboard
-from picirc.learning.checkpoint import load_checkpoint
-from picirc.learning.history import Callback
+from picirc.learning.history import Callback, Progress
+from picirc.learning.loop import load_checkpoint
 from picirc.learning.processes import Processes
-from picirc.learning.progress import Progress
 from picirc.model import Model
 from picirc.pic import PIC
 from picirc.structure import (
@@ -115,22 +114,7 @@ def train_table(
     training: TrainingOptions,
     output: OutputOptions,
 ) -> int:
-    """Fit a model to a table and save it.
-
-    Args:
-        path: The file of the table.
-        table: The table.
-        declared: The kinds of columns that the user declared.
-        data: Options, like the others.
-        reading: How the table was read.
-        columns: What its columns are.
-        model: Which model.
-        training: How it is trained.
-        output: Where the results go.
-
-    Returns:
-        The exit code.
-    """
+    """Fit a model to a table, read from ``path``, and save it; the exit code."""
     _refuse_others(data, model, training, output)
     _set_threads(training)
     processes, source = Processes.current(), read_table_data(table, training.seed)

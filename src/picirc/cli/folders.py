@@ -14,8 +14,7 @@ from picirc.cli.files import model_and_table
 from picirc.cli.options import FolderOptions, TableOptions, differing
 from picirc.cli.queries import find_model, say, tell
 from picirc.errors import ArgumentError
-from picirc.tables.mapping import mapper
-from picirc.tables.spread import plan_spread
+from picirc.tables.mapping import mapper, plan_spread
 
 _SECONDS_PER_LINE = 10.0
 
@@ -32,15 +31,8 @@ def map_folder(
 ) -> None:
     """Map a folder of Parquet files to another one.
 
-    Args:
-        first: The model, or the folder of the inputs if there is no other argument.
-        second: The folder of the inputs.
-        out: The folder of the outputs.
-        files: How.
-        reading: Options of which none applies to Parquet files.
-        task: What ``pc.mapper`` does.
-        refused: Options that do not apply to folders, by name.
-        **options: Further arguments of ``pc.mapper``.
+    Arguments are those of ``pc.mapper``, after the paths as ``model_and_table`` takes them and the options of the
+    command; of the options in ``reading`` and ``refused`` none applies to Parquet files.
     """
     given = dict(refused or {}) | {f"--{name.replace('_', '-')}": value for name, value in differing(reading).items()}
     for name, value in given.items():

@@ -36,7 +36,7 @@ from picirc.errors import ArgumentError, printable
 from picirc.explorer import Explorer, make_page
 from picirc.explorer.server import Page
 from picirc.inputs import Family
-from picirc.inputs.finite import FiniteFamily
+from picirc.inputs.discrete import FiniteFamily
 from picirc.io import describe, load
 from picirc.io.describe import take
 from picirc.learning import bits_per_dimension, mean_log_prob
@@ -94,17 +94,11 @@ def tell(text: Any) -> None:
 
 @dataclass(frozen=True)
 class Saved:
-    """A saved model and its description.
-
-    Attributes:
-        model: The model.
-        description: What ``pc.io.describe`` returns.
-        notes: The summary if ``picirc fit`` wrote it, else empty.
-    """
+    """A saved model and its description."""
 
     model: Model
-    description: dict[str, Any]
-    notes: dict[str, Any]
+    description: dict[str, Any]  # what `pc.io.describe` returns
+    notes: dict[str, Any]  # the summary if `picirc fit` wrote it, else empty
 
     @property
     def of_table(self) -> bool:
@@ -195,14 +189,7 @@ def _open_table_model(path: Path) -> TableModel:
 def _open_both(
     first: Path, second: Path | None, options: TableOptions, absent: tuple[str, ...] = ()
 ) -> tuple[TableModel, Frame]:
-    """Load a model, read a table, and print what the table holds.
-
-    Args:
-        first: The model, or the table if there is no other argument.
-        second: The table.
-        options: How the table is read.
-        absent: Columns that the table need not have.
-    """
+    """Load a model, read a table, which need not have the columns ``absent``, and print what the table holds."""
     path, file = model_and_table(first, second)
     model = _open_table_model(path)
     for name in absent:
@@ -374,15 +361,7 @@ def write_page(first: Path, table: Path, options: TableOptions, out: Path, seed:
 
 
 def serve_page(path: Path, source: str | None, options: TableOptions, port: int, *, browser: bool) -> None:
-    """Show a model in the browser until Ctrl-C.
-
-    Args:
-        path: The model.
-        source: What to compare it with: the file of a table, or for a model of images the name of a data set.
-        options: How the table is read.
-        port: The port; 0 for a free one.
-        browser: Whether to open the browser.
-    """
+    """Show a model in the browser until Ctrl-C, beside a table in a file or, for images, a data set by its name."""
     saved = open_model(path)
     shape, name = (saved.notes.get("data") or {}).get("image_shape"), path.resolve().name
     if saved.of_table:

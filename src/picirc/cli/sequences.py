@@ -29,9 +29,9 @@ from picirc.data.tables import dtype_for, encode_table
 from picirc.errors import ArgumentError
 from picirc.explorer import make_page
 from picirc.io import describe
-from picirc.learning.progress import Progress
+from picirc.learning.history import Progress
 from picirc.sequences import Forecast, SequenceModel, Settings, fit_sequences, write_sequence_report
-from picirc.sequences.files import KIND
+from picirc.sequences.neural import KIND
 
 # The options that apply to sequences: arguments of ``fit_sequences``, and attributes of ``picirc.sequences.Settings``.
 _ARGUMENTS = {"points": "points", "steps": "steps"}

@@ -36,10 +36,10 @@ from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.contraction import flushed
 from picirc.errors import ArgumentError, SizeError, StructureError
 from picirc.functions import Density, FunctionFamily, MultivariateNormal, Parametric
-from picirc.functions.density import modules_of
+from picirc.functions.conditional import modules_of
 from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
-from picirc.qpc.latents import LatentGrid, LatentPosterior
+from picirc.qpc.marginals import LatentGrid, LatentPosterior
 from picirc.quadrature import Grid, Rule, gauss_legendre
 from picirc.symbolic.build import SHARED
 from picirc.symbolic.circuit import Cost, SymbolicCircuit
@@ -58,17 +58,10 @@ def integrate_static(
     limit: int = LARGEST,
     on: Tensor | None = None,
 ) -> QPC:
-    """Static quadrature of a circuit.
+    """Static quadrature of a circuit, with the arguments of ``Circuit.integrate``.
 
-    Args:
-        circuit: The circuit.
-        rule: A rule for all latents, or one for each.
-        domain: ``"marginal"``, ``"worst"`` (the paper's), ``"posterior"`` (given the data ``on``), or intervals for
-            some latents (the others: marginal).
-        sigmas: How many standard deviations derived intervals reach; by default 6, and 3 for ``"worst"``.
-        like: A tensor of the wanted dtype and device; float64 on the CPU by default.
-        limit: The largest number of elements that a tensor may have.
-        on: The data of ``domain="posterior"``.
+    Derived intervals reach 6 standard deviations by default, and 3 for ``domain="worst"``. ``like`` has the wanted
+    dtype and device; by default float64 on the CPU.
     """
     rules = rules_of(circuit, rule)
     check_size(circuit.cost(rules), limit, "use fewer points, or another elimination order or network of lower width")
@@ -214,13 +207,8 @@ def integrate_nested(
 ) -> QPC:
     """Nested quadrature of a circuit whose integral units carry one conditional density each.
 
-    Args:
-        circuit: The circuit.
-        rule: A rule for all latents, or one for each. Gauss–Hermite is placed at each conditional's mean and standard
-            deviation, the others on mean ± ``sigmas`` standard deviations.
-        sigmas: The reach of intervals.
-        like: A tensor of the wanted dtype and device; float64 on the CPU by default.
-        limit: The largest number of elements that a tensor may have.
+    The arguments are those of ``Circuit.integrate``. Gauss–Hermite is placed at each conditional's mean and standard
+    deviation, other rules on mean ± ``sigmas`` standard deviations.
     """
     rules = rules_of(circuit, rule)
     _check_conditionals(circuit)
@@ -416,18 +404,12 @@ def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
 
 @dataclass(frozen=True)
 class _SameGrids:
-    """The grids of latents that all have the same points, made on demand: circuits have thousands.
+    """The grids of latents that all have the same points, made on demand: circuits have thousands."""
 
-    Attributes:
-        places: Where the latents are.
-        points: ``(states,)``, or ``(states, dims)`` for vectors; None when states have no values.
-        weights: The quadrature weights, likewise.
-        shared: Points and weights of the latent that all functions depend on, if there is one.
-    """
-
-    places: Sequence[Latent]
-    points: Tensor | None
-    weights: Tensor | None
+    places: Sequence[Latent]  # where the latents are
+    points: Tensor | None  # `(states,)`, or `(states, dims)` for vectors; None when states have no values
+    weights: Tensor | None  # the quadrature weights, likewise
+    # Points and weights of the latent that all functions depend on, if there is one.
     shared: tuple[Tensor | None, Tensor] | None
 
     def __iter__(self) -> Iterator[LatentGrid]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from picirc.checks import check_boolean
 from picirc.engine.schedule import (
     Flags,
     InputStep,
@@ -36,6 +37,7 @@ from picirc.engine.schedule import (
     Step,
     SumStep,
 )
+from picirc.errors import ArgumentError
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import SHARED, from_structure
@@ -85,25 +87,15 @@ class Latent:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The folded schedule of a circuit, and what its weights and inputs stand for.
-
-    Attributes:
-        circuit: The circuit.
-        schedule: The steps.
-        blocks: The blocks of sum weights.
-        mixtures: The sum units of each block of mixing weights.
-        slots: The uses of input units of each input step.
-        latents: Where the latents are.
-        source: The structure, families and options that the plan was made from, if it was.
-    """
+    """The folded schedule of a circuit, and what its weights and inputs stand for."""
 
     circuit: SymbolicCircuit
-    schedule: Schedule
-    blocks: tuple[WeightBlock, ...]
-    mixtures: tuple[tuple[Sum, ...], ...]
-    slots: tuple[tuple[Slot, ...], ...]
-    latents: tuple[Latent, ...]
-    source: tuple[Any, ...] | None = None
+    schedule: Schedule  # the steps
+    blocks: tuple[WeightBlock, ...]  # the blocks of sum weights
+    mixtures: tuple[tuple[Sum, ...], ...]  # the sum units of each block of mixing weights
+    slots: tuple[tuple[Slot, ...], ...]  # the uses of input units of each input step
+    latents: tuple[Latent, ...]  # where the latents are
+    source: tuple[Any, ...] | None = None  # the structure, families and options that the plan was made from, if it was
 
     @cached_property
     def inputs(self) -> tuple[InputStep, ...]:
@@ -159,6 +151,8 @@ def plan_structure(
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
         shared: Whether all functions of a tree depend on one more latent, whose axis is of a kind of its own.
     """
+    if check_boolean("correlated", correlated) and product == "tucker":
+        raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
     circuit = from_structure(structure, product, shared)
     family = dict(zip(circuit.variables, families, strict=True))
     kinds: dict[str, Hashable] = dict.fromkeys(circuit.latents, STATES)

@@ -7,13 +7,18 @@
 from __future__ import annotations
 
 from picirc.atomic import cache_folder
-from picirc.data.dataset import Dataset, Provenance
-from picirc.data.files import DataDir, DownloadError, data_folders, find, obtain
+from picirc.data.dataset import (
+    Dataset,
+    Provenance,
+    decode,
+    read_binary_set,
+    read_digits,
+    read_images,
+    read_sentences_set,
+)
+from picirc.data.files import SETS, DataDir, DownloadError, FileSet, binary_set, data_folders, find, obtain
 from picirc.data.frames import Table
-from picirc.data.images import read_digits, read_images
-from picirc.data.sources import SETS, FileSet, binary_set
 from picirc.data.tables import read, read_csv, read_numpy, read_parquet
-from picirc.data.text import decode, read_binary_set, read_sentences_set
 from picirc.errors import ArgumentError
 
 __all__ = [

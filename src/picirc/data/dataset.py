@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets: rows for training, validation and testing, and where they came from."""
+"""Data sets of the literature: rows for training, validation and testing, read from images and from text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from picirc.checks import check_integer
-from picirc.data.files import sha256
+from picirc.data.files import open_unpacked, read_idx, read_text, sha256
 from picirc.errors import ArgumentError
 
 Rows = npt.NDArray[Any]  # (row, variable)
@@ -101,3 +102,194 @@ def hold_out(rows: int, fraction: float, seed: int) -> tuple[Indices, Indices]:
     # NumPy only guarantees the raw bits of its generators to stay the same in later versions.
     order = np.argsort(np.random.PCG64(seed).random_raw(rows), kind="stable")
     return np.sort(order[count:]), np.sort(order[:count])
+
+
+# Images with labels: MNIST, Fashion-MNIST and EMNIST from idx files, and the digits that come with the package
+
+
+Images = tuple[npt.NDArray[np.uint8], Labels]  # (row, line, column), (row,)
+
+GREY_LEVELS = 256
+DIGITS_GREY_LEVELS = 17
+DIGITS_TEST_FRACTION = 300 / 1797
+DIGITS_TEST_SEED = 0  # the test images never depend on the user's seed
+DIGITS_SOURCE = (
+    "Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, "
+    "doi:10.24432/C50P49, CC BY 4.0; its test part, as scikit-learn distributes it; embedded in this package"
+)
+
+
+def read_images(
+    name: str, paths: Sequence[Path], source: str, *, transposed: bool, seed: int, valid_fraction: float
+) -> Dataset:
+    """Read a data set of images from four idx files, and hold out some training images for validation.
+
+    Args:
+        name: The name of the data set.
+        paths: Training images, training labels, test images, test labels.
+        source: Origin and terms.
+        transposed: Whether the files store every image with lines and columns exchanged, as EMNIST does.
+        seed: Determines which images are held out.
+        valid_fraction: The fraction held out.
+    """
+    train, test = (_read_pair(paths[0], paths[1], transposed), _read_pair(paths[2], paths[3], transposed))
+    if train[0].shape[1:] != test[0].shape[1:]:
+        expected = f"images of shape {train[0].shape[1:]}, as for training"
+        raise ArgumentError(str(paths[2]), expected, test[0].shape[1:])
+    return _split(name, train, test, GREY_LEVELS, Provenance(source, tuple(paths)), seed, valid_fraction)
+
+
+def read_digits(seed: int, valid_fraction: float) -> Dataset:
+    """Return 1,797 digits of 8×8 pixels: always the same 300 for testing, some for validation, the others to train."""
+    with files("picirc.data").joinpath("embedded", "digits.npz").open("rb") as file, np.load(file) as arrays:
+        images, labels = arrays["images"], arrays["labels"]
+    rest, test = hold_out(len(images), DIGITS_TEST_FRACTION, DIGITS_TEST_SEED)
+    first, second = ((images[rows], labels[rows]) for rows in (rest, test))
+    return _split("digits", first, second, DIGITS_GREY_LEVELS, Provenance(DIGITS_SOURCE), seed, valid_fraction)
+
+
+def _split(
+    name: str, train: Images, test: Images, categories: int, provenance: Provenance, seed: int, valid_fraction: float
+) -> Dataset:
+    """Flatten the images, and hold out some of the training images."""
+    height, width = train[0].shape[1:]
+    rows, test_rows = (np.ascontiguousarray(part).reshape(len(part), -1) for part in (train[0], test[0]))
+    kept, held = hold_out(len(rows), valid_fraction, seed)
+    return Dataset(
+        name=name,
+        train=rows[kept],
+        valid=rows[held],
+        test=test_rows,
+        categories=categories,
+        provenance=provenance,
+        image_shape=(height, width),
+        train_labels=train[1][kept],
+        valid_labels=train[1][held],
+        test_labels=test[1],
+    )
+
+
+def _read_pair(images_path: Path, labels_path: Path, transposed: bool) -> Images:
+    images, labels = read_idx(images_path, 3), read_idx(labels_path, 1)
+    if len(images) != len(labels):
+        expected = f"{len(images)} labels, one for each image of {images_path.name}"
+        raise ArgumentError(str(labels_path), expected, len(labels), "both files must be of the same set")
+    return images.transpose(0, 2, 1) if transposed else images, labels
+
+
+# Text files: sentences as rows of characters, and zeros and ones separated by commas
+
+
+PADDING = "@"  # category 0; it does not occur in the Penn Tree Bank
+LENGTH = 288
+MOST_SYMBOLS = 256  # a category is one byte
+
+
+def read_sentences_set(name: str, paths: Sequence[Path], source: str, length: int = LENGTH) -> Dataset:
+    """Read a data set of sentences, one a line, and code its characters.
+
+    A sentence is stripped of white space at both ends, cut to ``length`` characters and padded with ``@`` to that
+    length. The categories are ``@`` = 0, then the characters by their first occurrence in the stripped training
+    sentences. No token is special: ``<unk>`` is five characters, and ``N``, which stands for a number, is one. The
+    Penn Tree Bank has 49 characters, hence 50 categories, and ``train != 0`` tells characters from padding.
+
+    Args:
+        name: The name of the data set.
+        paths: Files for training, validation and testing.
+        source: Origin and terms.
+        length: The number of variables.
+
+    Raises:
+        ArgumentError: A file has no sentence, a sentence contains ``@`` or a character that the training text lacks,
+            or there are too many characters.
+    """
+    parts = [read_sentences(path) for path in paths]
+    symbols = PADDING + "".join(dict.fromkeys("".join(parts[0].values())))
+    if len(symbols) > MOST_SYMBOLS:
+        raise ArgumentError(str(paths[0]), f"at most {MOST_SYMBOLS - 1} characters", f"{len(symbols) - 1} of them")
+    train, valid, test = (encode(part, symbols, length, path) for part, path in zip(parts, paths, strict=True))
+    provenance = Provenance(source, tuple(paths))
+    return Dataset(name, train, valid, test, categories=len(symbols), provenance=provenance, symbols=symbols)
+
+
+def read_sentences(path: Path) -> dict[int, str]:
+    """Return the stripped sentences of a file by line number, from 1; empty lines are skipped."""
+    lines = enumerate(read_text(path).split("\n"), start=1)
+    sentences = {number: sentence for number, line in lines if (sentence := line.strip())}
+    if not sentences:
+        raise ArgumentError(str(path), "at least one sentence", "an empty file")
+    for number, sentence in sentences.items():
+        if PADDING in sentence:
+            raise ArgumentError(f"{path}, line {number}", "text without @, which marks padding", sentence)
+    return sentences
+
+
+def encode(sentences: dict[int, str], symbols: str, length: int, path: Path) -> Rows:
+    """Code sentences, given by their line, as rows (sentence, position) of positions in ``symbols``."""
+    known = set(symbols)
+    for number, sentence in sentences.items():
+        if strange := set(sentence) - known:
+            expected = "characters that occur in the training text"
+            raise ArgumentError(f"{path}, line {number}", expected, f"{min(strange)!r}")
+    padded = "".join(sentence[:length].ljust(length, PADDING) for sentence in sentences.values())
+    codes = str.maketrans({symbol: chr(category) for category, symbol in enumerate(symbols)})
+    coded = bytearray(padded.translate(codes), "latin-1")  # Latin-1 is the code whose bytes are the first 256
+    return np.frombuffer(coded, np.uint8).reshape(-1, length)
+
+
+def decode(rows: npt.ArrayLike, symbols: str) -> list[str]:
+    """Return the text of coded rows, without the padding at the end.
+
+    Args:
+        rows: Categories, (row, position).
+        symbols: The character of every category, as in :attr:`Dataset.symbols`.
+
+    Example:
+        >>> decode([[2, 1, 2, 0, 0], [1, 0, 2, 0, 0]], symbols="@ab")
+        ['bab', 'a@b']
+    """
+    codes = np.asarray(rows)
+    if codes.ndim != 2 or codes.dtype.kind not in "iu":
+        raise ArgumentError("rows", "integers (row, position)", f"{codes.dtype} of shape {codes.shape}")
+    if codes.size and not (codes.min() >= 0 and codes.max() < len(symbols)):
+        raise ArgumentError("rows", f"categories 0 to {len(symbols) - 1}", f"{codes.min()} to {codes.max()}")
+    return ["".join(symbols[code] for code in row).rstrip(PADDING) for row in codes]
+
+
+def read_binary_set(name: str, paths: Sequence[Path], source: str) -> Dataset:
+    """Read a binary data set from its files for training, validation and testing."""
+    train, valid, test = (read_binary(path) for path in paths)
+    for path, rows in zip(paths[1:], (valid, test), strict=True):
+        if rows.shape[1] != train.shape[1]:
+            raise ArgumentError(str(path), f"{train.shape[1]} variables, as for training", rows.shape[1])
+    return Dataset(name, train, valid, test, categories=2, provenance=Provenance(source, tuple(paths)))
+
+
+def read_binary(path: Path) -> Rows:
+    """Read lines such as ``0,1,1,0``, compressed with gzip or not.
+
+    Raises:
+        ArgumentError: A line is not of that form or of another length than the first; the error names the line.
+    """
+    with open_unpacked(path) as file:
+        lines = [line.rstrip() for line in file.read().rstrip().split(b"\n")]
+    width = len(lines[0])
+    # All lines of one width: the file is a matrix of characters, every second one a comma.
+    for number, line in enumerate(lines, start=1):
+        if len(line) != width or not width:
+            raise _malformed(path, number, line, width)
+    characters = np.frombuffer(b",".join(lines) + b",", np.uint8).reshape(len(lines), -1)
+    values, commas = characters[:, ::2], characters[:, 1::2]
+    if values.shape != commas.shape:
+        raise _malformed(path, 1, lines[0], width)
+    wrong = ((values != ord("0")) & (values != ord("1"))).any(axis=1) | (commas != ord(",")).any(axis=1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise _malformed(path, row + 1, lines[row], width)
+    return values - np.uint8(ord("0"))
+
+
+def _malformed(path: Path, number: int, line: bytes, width: int) -> ArgumentError:
+    expected = f"{(width + 1) // 2} zeros and ones separated by commas"
+    shown = line.decode("ascii", "backslashreplace")
+    return ArgumentError(f"{path}, line {number}", expected, shown if len(shown) <= 60 else f"{shown[:60]}…")

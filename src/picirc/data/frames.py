@@ -53,24 +53,15 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The cells of a column.
+    """The cells of a column."""
 
-    Attributes:
-        name: The name of the column.
-        dtype: ``"float"``, ``"integer"``, ``"boolean"``, ``"text"``, ``"date"`` or ``"datetime"``.
-        values: Numbers and booleans as float64, and dates as days since 1970, NaN where missing; strings as objects,
-            None where missing.
-        categories: The categories that the table itself declares; None if it does not.
-        whole: Whether floats may have been integers: NumPy integers become floats when some are missing.
-        calendar: What dates are in the table, as ``picirc.data.dates`` says it; empty for other columns.
-    """
-
-    name: str
-    dtype: str
+    name: str  # the name of the column
+    dtype: str  # `"float"`, `"integer"`, `"boolean"`, `"text"`, `"date"` or `"datetime"`
+    # Numbers and booleans as float64, and dates as days since 1970, NaN where missing; strings as objects or None.
     values: Array
-    categories: tuple[Label, ...] | None = None
-    whole: bool = False
-    calendar: str = ""
+    categories: tuple[Label, ...] | None = None  # the categories that the table itself declares; None if it does not
+    whole: bool = False  # whether floats may have been integers: NumPy integers become floats when some are missing
+    calendar: str = ""  # what dates are in the table, as `picirc.data.dates` says it; empty for other columns
 
     @cached_property
     def missing(self) -> npt.NDArray[np.bool_]:
@@ -95,25 +86,17 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table as named columns, whose cells are read when they are needed.
+    """A table as named columns, whose cells are read when they are needed."""
 
-    Attributes:
-        names: The names of the columns.
-        rows: The number of rows.
-        container: The kind of table that it was; one of ``CONTAINERS``.
-        native: The table itself; None for a CSV file.
-        read: Reads the cells of a column, given its name and the type that is expected, or None.
-        written: The cells of a CSV file as they are written there, by column, None where missing.
-        lines: The line of a CSV file on which each row begins.
-    """
-
-    names: tuple[str, ...]
-    rows: int
-    container: str
-    native: Any
+    names: tuple[str, ...]  # the names of the columns
+    rows: int  # the number of rows
+    container: str  # the kind of table that it was; one of `CONTAINERS`
+    native: Any  # the table itself; None for a CSV file
+    # Reads the cells of a column, given its name and the type that is expected, or None.
     read: Callable[[str, str | None], Cells]
+    # The cells of a CSV file as they are written there, by column, None where missing.
     written: Mapping[str, Sequence[str | None]] | None = None
-    lines: Sequence[int] = ()
+    lines: Sequence[int] = ()  # the line of a CSV file on which each row begins
 
     @property
     def named(self) -> bool:

@@ -13,13 +13,11 @@ Gradients, expected counts, marginals, latent posteriors and samples are all rea
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,38 +25,26 @@ from picirc.autograd import first_order
 from picirc.engine import inputs as evaluation
 from picirc.engine.contraction import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.engine.evidence import Evidence, Points
-from picirc.engine.schedule import Flags, InputStep, MixStep, PassStep, Rows, Schedule, Step, SumStep
+from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
+from picirc.engine.steps import Layout, Ready, Target, matrices, rows_of, span_of
 from picirc.inputs import Gaussian
 from picirc.inputs.correlated import Block
 from picirc.memory import empty
 from picirc.native import MOST_PARTS, Kernels, kernels_for
 
-# About the second-level caches of two cores: a step works on its rows and its results.
-CACHE_BYTES = 2**22
-# A step's scratch is at most such a part of everything, so that it does not outweigh the rest; below so many bytes that
-# does not matter, and fewer pieces are faster.
-_LARGEST_PART, _LEAST_PIECE = 1 / 32, 2**18
 # A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
 BUDGET = 2**28
-_KEPT_SIZES = 8  # batch sizes whose steps are kept in pieces
 _INPUT_ELEMENTS = 2**24  # that inputs take beside the rows, at a time
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers of a circuit.
+    """The numbers of a circuit."""
 
-    Attributes:
-        weights: For each block of sum weights ``(rows, g, o, z)``.
-        mixtures: For each block of mixing weights ``(fold, arity, states or 1)``.
-        inputs: For each input step ``(inputs or 1, states, P)``.
-        correlations: For each block of correlated inputs its matrix ``(m, m)``.
-    """
-
-    weights: tuple[Tensor, ...]
-    mixtures: tuple[Tensor, ...]
-    inputs: tuple[Tensor, ...]
-    correlations: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...]  # for each block of sum weights `(rows, g, o, z)`
+    mixtures: tuple[Tensor, ...]  # for each block of mixing weights `(fold, arity, states or 1)`
+    inputs: tuple[Tensor, ...]  # for each input step `(inputs or 1, states, P)`
+    correlations: tuple[Tensor, ...] = ()  # for each block of correlated inputs its matrix `(m, m)`
 
     @property
     def like(self) -> Tensor:
@@ -88,87 +74,32 @@ class Parameters:
 
 @dataclass
 class Values:
-    """What ``up`` computes.
+    """What ``up`` computes."""
 
-    Attributes:
-        rows: For each pool ``(rows, states, batch)``.
-        scales: For each pool ``(rows, batch)``: the logarithm that the rows were divided by. In a simple schedule each
-            row has its own part only, otherwise also those of all rows below.
-        native: The compiled loops, if they can work on the rows.
-        sums: For each sum step, by its number, the results before the logarithm, flat; for ``down``.
-    """
-
-    rows: list[Tensor]
+    rows: list[Tensor]  # for each pool `(rows, states, batch)`
+    # For each pool `(rows, batch)`: the logarithm that the rows were divided by. In a simple schedule each row has
+    # its own part only, otherwise also those of all rows below.
     scales: list[Tensor]
-    native: Kernels | None = None
+    native: Kernels | None = None  # the compiled loops, if they can work on the rows
+    # For each sum step, by its number, the results before the logarithm, flat; for `down`.
     sums: dict[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass
 class Flows:
-    """What ``down`` computes.
+    """What ``down`` computes."""
 
-    Attributes:
-        rows: For each pool the flow of every row, ``(rows, states, batch)``.
-        gradient: The derivatives with respect to the parameters, summed over the batch; None if not asked for.
-        values: The derivative with respect to the data ``(variables, batch)``; None likewise.
-        inputs: For each input step, by number, the derivative with respect to its parameters.
-        families: The derivatives with respect to the own parameters of its family.
-    """
-
-    rows: list[Tensor]
+    rows: list[Tensor]  # for each pool the flow of every row, `(rows, states, batch)`
+    # The derivatives with respect to the parameters, summed over the batch; None if not asked for.
     gradient: Parameters | None = None
-    values: Tensor | None = None
+    values: Tensor | None = None  # the derivative with respect to the data `(variables, batch)`; None likewise
+    # For each input step, by number, the derivative with respect to its parameters.
     inputs: dict[int, Tensor] = field(default_factory=dict)
+    # The derivatives with respect to the own parameters of its family.
     families: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Target:
-    """A ``Send`` with its indices on a device; ``begun`` are the rows that it writes first."""
-
-    pool: int
-    rows: Tensor
-    sources: Tensor | None
-    axes: tuple[int, ...] | None
-    fresh: Tensor | None
-    begun: Tensor | None
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A step with its indices on a device.
-
-    Attributes:
-        number: Its place among the steps.
-        step: The step.
-        targets: Where its results go.
-        index: The parts of a mixture ``(fold, arity)``, or the rows of inputs.
-        columns: The columns of inputs.
-        stars: Inputs that share rows: which ones ``(rows, inputs)``, and the rows.
-        span: Start and stop of the rows of inputs, if they are consecutive and each is used once.
-        dims: The numbers of states g, o, z, r of a sum step.
-        shape: The state axes of its results.
-        whole: Whether its results go to rows of the same shape and are scaled as a whole, as compiled loops need it.
-        results: The elements of its results for one data point.
-        scratch: The elements of its rows, parts or results for one data point, whichever are more.
-    """
-
-    number: int
-    step: Step
-    targets: tuple[Target, ...] = ()
-    index: Tensor = field(default_factory=lambda: torch.empty(0))
-    columns: Tensor = field(default_factory=lambda: torch.empty(0))
-    stars: tuple[tuple[Tensor, Tensor], ...] = ()
-    span: tuple[int, int] | None = None
-    dims: tuple[int, int, int, int] = (1, 1, 1, 1)
-    shape: tuple[int, ...] = ()
-    whole: bool = False
-    results: int = 0
-    scratch: int = 1
-
-
-class CompiledCircuit:
+class CompiledCircuit(Layout):
     """A circuit that can be run: everything of it but its parameters. It never changes and may be shared by threads.
 
     Args:
@@ -177,54 +108,15 @@ class CompiledCircuit:
     """
 
     def __init__(self, schedule: Schedule, sizes: Mapping[Hashable, int]) -> None:
-        self.schedule = schedule
-        self.sizes = dict(sizes)
-        self.shapes = [self.shape(pool.kinds) for pool in schedule.pools]
-        self.inputs = schedule.inputs
+        super().__init__(schedule, sizes)
         self._simple = schedule.simple
         self._learnable = [tensor for step in self.inputs for tensor in step.family.learnable]
-        self._ready: OrderedDict[tuple[int, torch.device], list[Ready]] = OrderedDict()
-        rows = sum(p.rows * math.prod(s) for p, s in zip(schedule.pools, self.shapes, strict=True))
-        #: The number of values that a pass keeps for one data point: the rows, and the sums for the way down.
-        self.elements = rows + sum(self._results(step) for step in schedule.steps if isinstance(step, SumStep))
 
     def __reduce__(self) -> Any:
         return CompiledCircuit, (self.schedule, self.sizes)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledCircuit:
         return self
-
-    def shape(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
-        """The numbers of states of some axes."""
-        return tuple(self.sizes[kind] for kind in kinds)
-
-    def dims(self, step: SumStep) -> tuple[int, int, int, int]:
-        """The numbers of states g, o, z, r of a sum step."""
-        g, o, z, r = (math.prod(self.shape(k)) for k in (step.shared, step.new, step.integrated, step.passed))
-        return g, o, z, r
-
-    def result_shape(self, step: SumStep) -> tuple[int, ...]:
-        """The state axes of a sum step's results."""
-        return self.shape(step.shared + step.new + step.passed)
-
-    def steps(self, like: Tensor, batch: int | None = None) -> list[Ready]:
-        """The steps with their indices on the device of ``like``.
-
-        Args:
-            like: A tensor of the circuit's dtype and device.
-            batch: The number of data points; steps that would not fit into the cache with it are cut into pieces;
-                None for whole steps.
-        """
-        width = 0 if batch is None else batch * like.element_size()
-        key = (width, like.device)
-        found = self._ready.get(key)
-        if found is None:
-            with torch.inference_mode(False):
-                found = [self._prepare(i, piece, like.device) for i, piece in enumerate(self._pieces(width))]
-            self._ready[key] = found
-            while len(self._ready) > _KEPT_SIZES:
-                self._ready.popitem(last=False)
-        return found
 
     def parts(self, evidence: Evidence) -> Iterator[tuple[slice, Evidence]]:
         """The batch in parts that fit into memory."""
@@ -368,7 +260,7 @@ class CompiledCircuit:
             rows: The flows of all rows.
         """
         step, pool = self.inputs[number], rows[self.inputs[number].pool]
-        span = _span(step.rows)
+        span = span_of(step.rows)
         if span is not None:
             flow = pool[span[0] : span[1]]
         elif (step.rows == step.rows[0]).all():
@@ -654,73 +546,6 @@ class CompiledCircuit:
             else:
                 out.index_add_(0, target.sources, flows)
 
-    def _pieces(self, width: int) -> Iterator[Step]:
-        """The steps, in pieces that fit into the cache where a state of a row has ``width`` bytes."""
-        most = min(CACHE_BYTES, max(_LEAST_PIECE, int(_LARGEST_PART * self.elements * width)))
-        for step in self.schedule.steps:
-            if width and isinstance(step, SumStep | MixStep):
-                yield from step.split(max(1, most // (self._row_elements(step) * width)))
-            else:
-                yield step
-
-    def _prepare(self, number: int, step: Step, device: torch.device) -> Ready:
-        def index(rows: Rows | Flags) -> Tensor:
-            return torch.as_tensor(rows, device=device)
-
-        match step:
-            case InputStep():
-                stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
-                return Ready(number, step, (), index(step.rows), index(step.columns), stars, _span(step.rows))
-            case MixStep():
-                size = (step.stop - step.start) * self._row_elements(step)
-                return Ready(number, step, (), index(step.sources), scratch=size)
-        targets = tuple(
-            Target(
-                send.pool,
-                index(send.rows),
-                None if send.sources is None else index(send.sources),
-                send.axes,
-                None if send.fresh is None else index(send.fresh),
-                None if send.fresh is None else index(send.rows[send.fresh]),
-            )
-            for send in step.sends
-        )
-        if isinstance(step, PassStep):
-            return Ready(number, step, targets)
-        return Ready(
-            number,
-            step,
-            targets,
-            dims=self.dims(step),
-            shape=self.result_shape(step),
-            whole=not (step.shared or step.passed) and all(send.axes is None for send in step.sends),
-            results=self._results(step),
-            scratch=(step.stop - step.start) * self._row_elements(step),
-        )
-
-    def _row_elements(self, step: SumStep | MixStep) -> int:
-        """What one row of a step works on, for one data point."""
-        row = math.prod(self.shapes[step.pool])
-        if isinstance(step, MixStep):
-            return row * int(step.sources.shape[1])
-        return max(row, self._results(step) // (step.stop - step.start))
-
-    def _results(self, step: SumStep) -> int:
-        return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
-
-
-def matrices(ready: Ready, weights: Tensor) -> Tensor:
-    """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
-    step, (g, o, z, _) = ready.step, ready.dims
-    assert isinstance(step, SumStep)
-    rows = step.stop - step.start
-    return weights.narrow(0, step.first, rows * step.edges).reshape(rows * g, step.edges * o, z)
-
-
-def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
-    """The rows of a step, a view."""
-    return pools[step.pool].narrow(0, step.start, step.stop - step.start)
-
 
 def _differentiable(compiled: CompiledCircuit, points: Points, parameters: Parameters) -> Tensor:
     """The log-likelihood as one operation of autograd, which never sees the levels in between."""
@@ -785,21 +610,3 @@ def _zeros(parameters: Parameters, inputs: bool) -> Parameters:
 
 def _shaped(buffer: Tensor, *shape: int) -> Tensor:
     return buffer.narrow(0, 0, math.prod(shape)).view(shape)
-
-
-def _span(rows: Rows) -> tuple[int, int] | None:
-    """Start and stop when the rows are consecutive."""
-    consecutive = len(rows) > 0 and bool((np.diff(rows) == 1).all())
-    return (int(rows[0]), int(rows[-1]) + 1) if consecutive else None
-
-
-def _stars(step: InputStep) -> Iterator[tuple[Rows, Rows]]:
-    """Inputs by the number of those at the same row: which ones ``(rows, inputs)``, and the rows."""
-    rows, counts = np.unique(step.rows, return_counts=True)
-    if step.axes is not None or step.parents or step.correlation is not None or counts.max() < evaluation.FEWEST:
-        return
-    order = np.argsort(step.rows, kind="stable")
-    first = np.cumsum(counts) - counts
-    for count in np.unique(counts):
-        own = counts == count
-        yield order[first[own][:, None] + np.arange(count)], rows[own]

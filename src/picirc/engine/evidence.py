@@ -33,15 +33,10 @@ class Evidence(Protocol):
 
 @dataclass(frozen=True)
 class Points:
-    """Observed values.
+    """Observed values."""
 
-    Attributes:
-        values: ``(variables, batch)``; where a value is missing it is NaN.
-        missing: ``(variables, batch)``, or None when nothing is missing.
-    """
-
-    values: Tensor
-    missing: Tensor | None
+    values: Tensor  # `(variables, batch)`; where a value is missing it is NaN
+    missing: Tensor | None  # `(variables, batch)`, or None when nothing is missing
 
     @property
     def batch(self) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from picirc.inputs import Family
-from picirc.inputs.finite import count_values
+from picirc.inputs.discrete import count_values
 from picirc.memory import has_values
 from picirc.native import kernels_for
 

@@ -31,15 +31,11 @@ _AT_ONCE = 2**22
 
 @dataclass(frozen=True)
 class Region:
-    """What a variable is known to be.
+    """What a variable is known to be."""
 
-    Attributes:
-        intervals: Disjoint intervals, ends included; a value of a discrete variable is an interval of its own.
-        points: Values of a continuous variable, which have a density and no probability.
-    """
-
+    # Disjoint intervals, ends included; a value of a discrete variable is an interval of its own.
     intervals: tuple[Piece, ...] = ()
-    points: tuple[float, ...] = ()
+    points: tuple[float, ...] = ()  # values of a continuous variable, which have a density and no probability
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -85,14 +81,10 @@ class Restricted:
 
     Several intervals of columns that are correlated in one block have no closed form: their probability is integrated
     numerically, to about eight digits for two columns and four for more.
-
-    Attributes:
-        points: The values known exactly; those of a restricted variable are inside its region or they are not.
-        regions: The regions of some variables.
     """
 
-    points: Points
-    regions: Mapping[int, Region]
+    points: Points  # the values known exactly; those of a restricted variable are inside its region or they are not
+    regions: Mapping[int, Region]  # the regions of some variables
 
     @property
     def batch(self) -> int:

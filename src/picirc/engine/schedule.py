@@ -27,35 +27,23 @@ Spans = tuple[tuple[int, int], ...]  # start and stop of runs of rows
 
 @dataclass(frozen=True)
 class Pool:
-    """Rows that are tabulated over axes of the same kinds.
+    """Rows that are tabulated over axes of the same kinds."""
 
-    Attributes:
-        kinds: The kinds of the axes.
-        rows: The number of rows.
-        blank: The rows that begin as log 1, because no step writes them whole before others add to them.
-    """
-
-    kinds: Kinds
-    rows: int
-    blank: Spans = ()
+    kinds: Kinds  # the kinds of the axes
+    rows: int  # the number of rows
+    blank: Spans = ()  # the rows that begin as log 1, because no step writes them whole before others add to them
 
 
 @dataclass(frozen=True)
 class Send:
-    """Where the results of a step are multiplied in.
+    """Where the results of a step are multiplied in."""
 
-    Attributes:
-        pool: The pool of the destination rows.
-        rows: The destination rows.
-        sources: Which results of the step go there; None for all of them in order.
-        axes: For each axis of a result its position among the destination's axes; None when they are the same.
-        fresh: For each of the rows, whether it is written here first and holds nothing before; None for nowhere.
-    """
-
-    pool: int
-    rows: Rows
-    sources: Rows | None
+    pool: int  # the pool of the destination rows
+    rows: Rows  # the destination rows
+    sources: Rows | None  # which results of the step go there; None for all of them in order
+    # For each axis of a result its position among the destination's axes; None when they are the same.
     axes: tuple[int, ...] | None
+    # For each of the rows, whether it is written here first and holds nothing before; None for nowhere.
     fresh: Flags | None = None
 
     def piece(self, low: int, high: int) -> Send | None:
@@ -76,32 +64,21 @@ class Send:
 
 @dataclass(frozen=True)
 class InputStep:
-    """Input distributions of one family, evaluated together and multiplied into their rows.
+    """Input distributions of one family, evaluated together and multiplied into their rows."""
 
-    Attributes:
-        family: Their family.
-        params: Which of the input parameter tensors ``(inputs or 1, states, P)`` is theirs.
-        columns: The column of the data for each of them.
-        pool: The pool of their rows.
-        rows: The row of each; several inputs may be multiplied into one row.
-        kinds: The axes that the parameters are tabulated over.
-        axes: Their positions among the axes of the rows; None when they are the same.
-        correlation: Which of the correlation matrices makes them one block, all at the same row; None when they are
-            independent given the state.
-        fresh: Whether their rows are written here first and hold nothing before.
-        parents: For each observed variable that the inputs are conditioned on, its place among the parameters, which
-            are the values of the parents, and its column.
-    """
-
-    family: Family
-    params: int
-    columns: Rows
-    pool: int
-    rows: Rows
-    kinds: Kinds
-    axes: tuple[int, ...] | None = None
+    family: Family  # their family
+    params: int  # which of the input parameter tensors `(inputs or 1, states, P)` is theirs
+    columns: Rows  # the column of the data for each of them
+    pool: int  # the pool of their rows
+    rows: Rows  # the row of each; several inputs may be multiplied into one row
+    kinds: Kinds  # the axes that the parameters are tabulated over
+    axes: tuple[int, ...] | None = None  # their positions among the axes of the rows; None when they are the same
+    # Which of the correlation matrices makes them one block, all at the same row; None when they are independent given
+    # the state.
     correlation: int | None = None
-    fresh: bool = False
+    fresh: bool = False  # whether their rows are written here first and hold nothing before
+    # For each observed variable that the inputs are conditioned on, its place among the parameters, which are the
+    # values of the parents, and its column.
     parents: tuple[tuple[int, int], ...] = ()
 
 

@@ -13,20 +13,17 @@ import torch
 
 from picirc.circuit import Circuit
 from picirc.data import Dataset
-from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
-from picirc.explorer.circuits import CircuitQuestions
-from picirc.explorer.pictures import PictureQuestions
-from picirc.explorer.sequences import SequenceQuestions
+from picirc.explorer.pages import CircuitQuestions, PictureQuestions, SequenceQuestions
 from picirc.explorer.server import Explorer, Page
 from picirc.explorer.tables import TableQuestions
 from picirc.hclt import HCLT
 from picirc.io import describe, load
-from picirc.pic import PIC
+from picirc.pic import PIC, Ensemble
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import shifted, sobol
 from picirc.sequences import SequenceModel
-from picirc.sequences.files import KIND
+from picirc.sequences.neural import KIND
 from picirc.structure.bayesnet import BayesNet
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 
 from picirc.errors import ArgumentError
@@ -167,6 +169,12 @@ def count_of(request: Answer, name: str, default: int, *, least: int = 1, most: 
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ArgumentError(name, f"a whole number from {least:,} to {most:,}", repr(value)[:80])
     return value
+
+
+def plain_values(values: Iterable[Any]) -> list[Any]:
+    """Values as JSON has them; missing ones are null."""
+    found = (value.item() if isinstance(value, np.generic) else value for value in values)
+    return [None if isinstance(value, float) and not math.isfinite(value) else value for value in found]
 
 
 async def _body(request: Request) -> tuple[Answer, tuple[Answer, int] | None]:

@@ -19,13 +19,13 @@ import torch
 
 from picirc.engine.regions import Region
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
-from picirc.explorer.server import Answer, Question, count_of
+from picirc.explorer.server import Answer, Question, count_of, plain_values
+from picirc.report.material import limits_of
 from picirc.report.surprises import surprises
-from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
+from picirc.structure.trees import maximum_spanning_tree
 from picirc.tables import Column, TableModel
-from picirc.tables.answers import Conditional
-from picirc.tables.cells import strange_cells
+from picirc.tables.answers import Conditional, strange_cells
 
 Array = npt.NDArray[np.float64]
 
@@ -39,25 +39,16 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Where the distribution of a column is computed.
-
-    Attributes:
-        column: The column.
-        place: Its place in the schema.
-        grid: In the units of the table the ends of intervals of numbers, the values of counts, the codes of categories.
-        edges: The codes of the ends of the intervals, or of those around the values; the outer ones are infinite.
-        first: Which point of the grid the axis begins with.
-        last: Which one it ends with.
-        step: For counts the distance between points.
-    """
+    """Where the distribution of a column is computed."""
 
     column: Column
-    place: int
+    place: int  # its place in the schema
+    # In the units of the table the ends of intervals of numbers, the values of counts, the codes of categories.
     grid: Array
-    edges: Array
-    first: int
-    last: int
-    step: int = 1
+    edges: Array  # the codes of the ends of the intervals, or of those around the values; the outer ones are infinite
+    first: int  # which point of the grid the axis begins with
+    last: int  # which one it ends with
+    step: int = 1  # for counts the distance between points
 
     @property
     def kind(self) -> str:
@@ -106,15 +97,10 @@ def _distribution(grid: Array, masses: Array, values: Array, spikes: Array) -> t
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known about the columns.
+    """What is known about the columns."""
 
-    Attributes:
-        row: The codes of values known exactly, ``(columns,)``; NaN is unknown.
-        regions: What is known by range and set, by place.
-    """
-
-    row: Array
-    regions: Mapping[int, Region]
+    row: Array  # the codes of values known exactly, `(columns,)`; NaN is unknown
+    regions: Mapping[int, Region]  # what is known by range and set, by place
 
     @property
     def values(self) -> dict[int, float]:
@@ -189,7 +175,10 @@ class TableQuestions:
         seed = count_of(request, "seed", 0, least=0, most=2**31)
         encoded = self._draw(evidence, n, torch.Generator().manual_seed(seed))
         columns = self._columns(encoded)
-        return {"columns": list(columns), "rows": list(map(list, zip(*map(_plain, columns.values()), strict=True)))}
+        return {
+            "columns": list(columns),
+            "rows": list(map(list, zip(*map(plain_values, columns.values()), strict=True))),
+        }
 
     def row(self, request: Answer) -> Answer:
         """A row of the data as evidence, with the surprise of each cell and what the others let expect."""
@@ -202,7 +191,7 @@ class TableQuestions:
             codes = np.full((1, len(self.axes)), np.nan)
             codes[0, cell.column] = cell.expected
             expected = self._columns(codes)[self.schema.names[cell.column]]
-            found.append({"column": cell.column, "tail": cell.tail, "expected": _plain(expected)[0]})
+            found.append({"column": cell.column, "tail": cell.tail, "expected": plain_values(expected)[0]})
         return {"row": number, "cells": self._values(number), "surprises": found}
 
     def surprising(self, request: Answer) -> Answer:
@@ -327,7 +316,7 @@ class TableQuestions:
 
     def _values(self, number: int) -> list[Any]:
         columns = self._columns(self._data()[number : number + 1])
-        return [_plain(values)[0] for values in columns.values()]
+        return [plain_values(values)[0] for values in columns.values()]
 
     def _columns(self, encoded: Array) -> dict[str, Array]:
         """Decoded columns; dates as the page has them, in days since 1970."""
@@ -343,7 +332,7 @@ class TableQuestions:
         values = values[np.isfinite(values)]
         if not len(values):
             values = self._units(self._drawn)[:, place]
-        low, high = _limits(values)
+        low, high = limits_of(values, 0.04)
         if column.family.discrete:
             step = max(1, math.ceil((high - low + 1) / _BARS))
             first, far = math.floor(low), math.ceil(high + (high - low) + 5)
@@ -367,7 +356,7 @@ class TableQuestions:
         column = axis.column
         found: Answer = {"name": column.name, "kind": axis.kind, "empty": column.kind == "empty"}
         if axis.kind == "category":
-            found["labels"] = _plain(np.array(column.categories, dtype=object))
+            found["labels"] = plain_values(np.array(column.categories, dtype=object))
         else:
             found["low"], found["high"] = float(axis.grid[axis.first]), float(axis.grid[axis.last])
             found["whole"] = axis.kind == "count" or column.whole
@@ -393,22 +382,4 @@ def _possible(column: Column, values: Array, known: Region | None = None) -> Arr
     """Numbers moved to the nearest values that a column can have, or to those of a range."""
     ends = np.array((-math.inf, math.inf) if known is None else known.intervals[0])
     found: Array = np.clip(values, *column.decode(ends, exact=True))
-    return found
-
-
-def _limits(values: Array) -> tuple[float, float]:
-    """From where to where an axis reaches: all values, but for a few that lie far outside."""
-    low, high = np.quantile(values, [0.005, 0.995])
-    room = 0.1 * (high - low)
-    low, high = max(low - room, values.min()), min(high + room, values.max())
-    margin = 0.04 * (high - low) if high > low else max(abs(float(low)), 1.0) / 2
-    return float(low - margin), float(high + margin)
-
-
-def _plain(values: npt.NDArray[Any]) -> list[Any]:
-    """Values as JSON has them; missing ones are null."""
-    found = []
-    for value in values.tolist():
-        missing = value is None or (isinstance(value, float) and not math.isfinite(value))
-        found.append(None if missing else value)
     return found

@@ -1,18 +1,125 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parametric family whose parameters are a function of the parents."""
+"""Conditional distributions that units carry: given by a formula, by a family and a link, or by code."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
-from picirc.functions.density import parent_names
-from picirc.inputs import Categorical, Family
+from picirc.inputs import Categorical, Family, Gaussian, require_support
+from picirc.quadrature import midpoint, whole_line
+
+_CELLS = 1024
+
+
+class Density:
+    """Any conditional density ``p(v | parents)``, given by its logarithm.
+
+    Args:
+        log_density: ``log_density(value, *parents)``, written with torch so that its arguments broadcast.
+        parents: The names of the latents it is conditioned on, in the order of the arguments.
+        domain: The interval outside which the density vanishes, or is negligible. A latent is integrated over its
+            domain. The whole real line by default.
+        moments: ``moments(*parents)`` gives mean and standard deviation of ``v``; nested quadrature needs it. For
+            latents on an infinite domain it says where the points lie. Without it they are found numerically.
+
+    Example:
+        >>> bump = Density(lambda v, z: torch.cos(v - z) - 1.266, parents=["z"], domain=(-torch.pi, torch.pi))
+        >>> bump.parents, bump.domain
+        (('z',), (-3.141592653589793, 3.141592653589793))
+    """
+
+    def __init__(
+        self,
+        log_density: Callable[..., Tensor],
+        parents: Sequence[str] = (),
+        *,
+        domain: tuple[float, float] = (-math.inf, math.inf),
+        moments: Callable[..., tuple[Tensor, Tensor]] | None = None,
+    ) -> None:
+        if not callable(log_density):
+            raise ArgumentError("log_density", "a function of tensors", log_density)
+        self._log_density = log_density
+        self.parents = parent_names(parents)
+        low, high = (float(end) for end in domain)
+        if math.isnan(low) or math.isnan(high) or low >= high:
+            raise ArgumentError("domain", "an interval (low, high) with low < high", domain)
+        self.domain = (low, high)
+        self._moments = moments
+
+    def log_density(self, value: Tensor, *parents: Tensor) -> Tensor:
+        """``log p(value | parents)``, broadcasting; −inf outside the domain."""
+        low, high = self.domain
+        inside = (value >= low) & (value <= high)
+        # The function may be undefined outside, so it is given a point of the domain there.
+        safe = torch.where(inside, value, _inner_point(low, high))
+        result = torch.as_tensor(self._log_density(safe, *parents), dtype=value.dtype)
+        if torch.isnan(result).any() or torch.isposinf(result).any():
+            raise ArgumentError(
+                "log_density",
+                "a logarithm that is finite or -inf on the domain",
+                "NaN or +inf",
+                f"check it on the domain [{low:g}, {high:g}]",
+            )
+        return torch.where(inside, result, -math.inf)
+
+    def moments(self, *parents: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation given the parents: those that were given, or on a fine grid over the domain."""
+        if self._moments is not None:
+            return self._moments(*parents)
+        low, high = self.domain
+        finite = math.isfinite(high - low)
+        grid = midpoint(_CELLS).on(low, high) if finite else whole_line(_CELLS).at(0.0, 1.0)
+        points, weights = torch.as_tensor(grid.points), torch.as_tensor(grid.weights)
+        logs = self.log_density(points, *(parent.unsqueeze(-1) for parent in parents)) + weights.log()
+        if not finite and bool((logs.logsumexp(-1).abs() > 0.1).any()):
+            mass = float(logs.logsumexp(-1).exp().flatten()[0])
+            remedy = "normalise it, or give its mean and standard deviation as moments="
+            raise ArgumentError("log_density", "a density with the mass 1", f"{mass:.3g} found near 0", remedy)
+        masses = logs.softmax(-1)
+        # Heavy tails may have no moments, so the outer hundredths do not count.
+        total = masses.cumsum(-1)
+        masses = torch.where((total > 0.01) & (total - masses < 0.99), masses, 0.0)
+        masses = masses / masses.sum(-1, keepdim=True)
+        mean = masses @ points
+        return mean, 1.1 * (masses * (points - mean.unsqueeze(-1)).square()).sum(-1).sqrt()
+
+    @property
+    def stated(self) -> bool:
+        """Whether mean and standard deviation were given."""
+        return self._moments is not None
+
+    def __repr__(self) -> str:
+        given = f" | {', '.join(self.parents)}" if self.parents else ""
+        return f"Density(·{given} on [{self.domain[0]:g}, {self.domain[1]:g}])"
+
+
+def parent_names(parents: Sequence[str]) -> tuple[str, ...]:
+    """The names as a tuple, each a different non-empty string."""
+    names = (parents,) if isinstance(parents, str) else tuple(parents)
+    if len(set(names)) != len(names) or not all(isinstance(name, str) and name for name in names):
+        raise ArgumentError("parents", "different names of latents", parents)
+    return names
+
+
+def _inner_point(low: float, high: float) -> float:
+    if math.isfinite(low) and math.isfinite(high):
+        return (low + high) / 2
+    return low + 1 if math.isfinite(low) else high - 1 if math.isfinite(high) else 0.0
+
+
+def modules_of(function: object) -> list[nn.Module]:
+    """The modules with parameters to learn that a function is, or that compute it."""
+    found = [function] if isinstance(function, nn.Module) else list(vars(function).values())
+    return [module for module in found if isinstance(module, nn.Module) and any(True for _ in module.parameters())]
 
 
 class Parametric(ABC):
@@ -204,3 +311,300 @@ def _as_table(probabilities: Sequence[Any] | Tensor | None, values: int, parents
 
 def _given(parents: Sequence[str]) -> str:
     return f" | {', '.join(parents)}" if parents else ""
+
+
+class LinearGaussian(Parametric):
+    """``p(v | z_1, …, z_k) = N(v; Σ_i a_i z_i + b, σ²)``.
+
+    Args:
+        weights: The coefficient ``a_i`` of each parent, by name.
+        bias: ``b``.
+        std: ``σ``, the standard deviation (not the variance).
+
+    Example:
+        >>> LinearGaussian({"z1": 0.8}, bias=0.1, std=0.5)
+        LinearGaussian(0.8·z1 + 0.1, std=0.5)
+    """
+
+    family = Gaussian()
+
+    def __init__(self, weights: Mapping[str, float] | None = None, bias: float = 0.0, std: float = 1.0) -> None:
+        if not isinstance(weights, Mapping | None):
+            raise ArgumentError("weights", "a coefficient for each parent by name", weights, 'for example {"z1": 0.8}')
+        self.weights = {name: _finite("weights", a) for name, a in (weights or {}).items()}
+        self.bias = _finite("bias", bias)
+        self.std = _finite("std", std)
+        if self.std <= 0:
+            raise ArgumentError("std", "a positive number", std, "it is the standard deviation of the noise")
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The variables with a coefficient."""
+        return tuple(self.weights)
+
+    def parameters(self, *parents: Tensor) -> Tensor:
+        """Mean and standard deviation, ``(..., 2)``."""
+        mean = torch.as_tensor(self.mean(*parents), dtype=None if parents else torch.float64)
+        return torch.stack([mean, torch.full_like(mean, self.std)], -1)
+
+    def mean(self, *parents: Tensor) -> Tensor | float:
+        """``Σ_i a_i z_i + b``; the parents broadcast against each other."""
+        total: Tensor | float = self.bias
+        for a, z in zip(self.weights.values(), parents, strict=True):
+            total = total + a * z
+        return total
+
+    def log_density(self, value: Tensor, *parents: Tensor) -> Tensor:
+        """``log p(value | parents)``, broadcasting."""
+        standard = (value - self.mean(*parents)) / self.std
+        return -0.5 * standard * standard - math.log(self.std) - 0.5 * math.log(2 * math.pi)
+
+    def __repr__(self) -> str:
+        terms = [f"{a:g}·{name}" for name, a in self.weights.items()]
+        if self.bias or not terms:
+            terms.append(f"{self.bias:g}")
+        return f"LinearGaussian({' + '.join(terms)}, std={self.std:g})"
+
+
+def _finite(argument: str, value: float) -> float:
+    if getattr(value, "requires_grad", False):
+        remedy = "write a density with parameters to learn as pc.Density or pc.Conditional"
+        raise ArgumentError(argument, "a plain number", "a tensor that requires a gradient", remedy)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ArgumentError(argument, "a finite number", value)
+    return number
+
+
+Numbers = Sequence[Any] | Tensor
+Link = Callable[..., Tensor]
+
+
+class MultivariateNormal:
+    """``p(v_1, …, v_m | parents) = N(v; mean, covariance)``.
+
+    For observed variables, ``net.observed(["a", "b"], pc.MultivariateNormal(...))``, every query stays exact. As the
+    density of a latent, ``net.latent("z", pc.MultivariateNormal(dims=3))``, it makes the latent a vector, whose values
+    ``(..., 3)`` are the arguments of links. Vectors need a rule for them, such as ``pc.sobol(1024, dims=3)``.
+
+    Args:
+        mean: m numbers, or a function of the parents that returns ``(..., m)``; zeros by default.
+        covariance: A matrix ``(m, m)``, or a function of the parents that returns ``(..., m, m)``; the identity by
+            default.
+        parents: The names of the parents, in the order of the functions' arguments.
+        dims: m, if it does not follow from the others.
+
+    Example:
+        >>> pair = MultivariateNormal(lambda z: torch.stack([z, -z], -1), [[1.0, 0.5], [0.5, 1.0]], ["z"])
+        >>> pair.log_density(torch.tensor([1.0, -1.0]), torch.tensor(1.0))
+        tensor(-1.6940)
+    """
+
+    def __init__(
+        self,
+        mean: Numbers | Link | None = None,
+        covariance: Numbers | Link | None = None,
+        parents: Sequence[str] = (),
+        *,
+        dims: int | None = None,
+    ) -> None:
+        self.parents = parent_names(parents)
+        self.mean, self.covariance = _numbers(mean), _numbers(covariance)
+        known = [t.shape[0] for t in (self.mean, self.covariance) if isinstance(t, Tensor) and t.ndim]
+        if dims is None and not known:
+            raise ArgumentError("dims", "the number of variables", "none", "for example dims=3")
+        self.dims = check_integer("dims", dims if dims is not None else known[0], least=2)
+        for name, part, shape in (("mean", self.mean, (self.dims,)), ("covariance", self.covariance, (self.dims,) * 2)):
+            if isinstance(part, Tensor) and part.shape != shape:
+                raise ArgumentError(name, f"numbers of shape {shape}", f"shape {tuple(part.shape)}")
+        if isinstance(self.covariance, Tensor):
+            self._check(self.covariance)
+
+    @property
+    def family(self) -> Gaussian:
+        """The family of each variable by itself."""
+        return Gaussian()
+
+    def moments(self, *parents: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean ``(..., m)`` and covariance ``(..., m, m)`` given the parents."""
+        like = parents[0] if parents else torch.zeros((), dtype=torch.float64)
+        unit = torch.eye(self.dims, dtype=like.dtype, device=like.device)
+        mean = self._part("mean", self.mean, unit.new_zeros(self.dims), parents)
+        covariance = self._part("covariance", self.covariance, unit, parents)
+        if not isinstance(self.covariance, Tensor | None):
+            self._check(covariance)
+        return mean, covariance
+
+    def log_density(self, value: Tensor, *parents: Tensor) -> Tensor:
+        """``log p(value | parents)`` of vectors ``(..., m)``, broadcasting."""
+        mean, covariance = self.moments(*(parent.to(value.dtype) for parent in parents))
+        factor = torch.linalg.cholesky(covariance.to(value.dtype))
+        difference = value - mean.to(value.dtype)
+        white = torch.linalg.solve_triangular(factor, difference.unsqueeze(-1), upper=False).squeeze(-1)
+        logs = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        found: Tensor = -0.5 * white.square().sum(-1) - logs - 0.5 * self.dims * math.log(2 * math.pi)
+        return found
+
+    def _part(self, name: str, part: Link | Tensor | None, default: Tensor, parents: Sequence[Tensor]) -> Tensor:
+        if part is None:
+            return default
+        found = part.to(default) if isinstance(part, Tensor) else torch.as_tensor(part(*parents))
+        if found.shape[-default.ndim :] != default.shape:
+            expected = f"a tensor (..., {', '.join(map(str, default.shape))})"
+            raise ArgumentError(name, expected, f"shape {tuple(found.shape)}")
+        return found
+
+    def _check(self, covariance: Tensor) -> None:
+        symmetric = torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=0)
+        _, failed = torch.linalg.cholesky_ex(covariance.detach())
+        if not symmetric or bool(failed.any()):
+            got = "one that is not" if symmetric else "one that is not symmetric"
+            raise ArgumentError("covariance", "symmetric positive definite matrices", got)
+
+    def __repr__(self) -> str:
+        given = f" | {', '.join(self.parents)}" if self.parents else ""
+        return f"MultivariateNormal(dims={self.dims}{given})"
+
+
+def _numbers(part: Numbers | Link | None) -> Tensor | Link | None:
+    if part is None or (callable(part) and not isinstance(part, Tensor)):
+        return part
+    return torch.as_tensor(part, dtype=torch.float64)
+
+
+_FINE_CELLS = 4096
+
+
+@final
+@dataclass(frozen=True, repr=False)
+class FunctionFamily(Family):
+    """A conditional distribution ``p(x | parents)`` with the values of the parents as its parameters.
+
+    A function of latents alone could be evaluated at their points once and for all. This family evaluates it for each
+    data point, as a density that is given by code requires, and a function of observed variables.
+
+    The log-density is exact. Samples, moments and probabilities of intervals are those of the function's own family; a
+    ``pc.Density`` has none, and they are computed on a fine grid over its domain, which must be finite for them.
+
+    Args:
+        function: The conditional distribution.
+        dims: For each parent its number of components, 0 for a plain number.
+    """
+
+    function: Density | Parametric
+    dims: tuple[int, ...]
+
+    @property
+    def learnable(self) -> tuple[Tensor, ...]:
+        """The parameters of the modules that compute the function."""
+        return tuple(parameter for module in modules_of(self.function) for parameter in module.parameters())
+
+    @property
+    def discrete(self) -> bool:  # type: ignore[override]
+        """Whether the function's family is."""
+        return isinstance(self.function, Parametric) and self.function.family.discrete
+
+    @property
+    def size(self) -> int:
+        """One parameter for each component of each parent; one that is not used when there is none."""
+        return max(1, sum(max(1, d) for d in self.dims))
+
+    def constrain(self, raw: Tensor) -> Tensor:
+        """The values of parents are what they are."""
+        return raw
+
+    def check(self, x: Tensor, variable: str | int) -> None:
+        """Accept what the function's family does; of a density finite numbers and NaN."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.check(x, variable)
+        # What lies outside the domain is impossible, not wrong.
+        return require_support(x, ~x.isinf(), variable, "finite numbers")
+
+    @property
+    def neutral(self) -> float:  # type: ignore[override]
+        """A point of the support."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.neutral
+        low, high = (max(-1e6, self.function.domain[0]), min(1e6, self.function.domain[1]))
+        return (low + high) / 2
+
+    def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
+        """The function's values, ``(F, K, B)``."""
+        if isinstance(self.function, Parametric) and not self.function.family.discrete:
+            return self.function.family.log_prob(self._own(params), x)  # all data points of a state at once
+        values = x.unsqueeze(1)  # (F, 1, B)
+        return self.function.log_density(values, *self._parents(params, 1)).expand(len(x), params.shape[1], -1)
+
+    def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw from the function's family; of a density a cell of the grid, then a point in it."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.sample(self._own(params), generator)
+        points, masses, width = self._cells(params)
+        draws = torch.multinomial(masses.flatten(0, -2), 1, replacement=True, generator=generator)
+        jitter = torch.rand(draws.shape, generator=generator, dtype=params.dtype, device=params.device) - 0.5
+        return (points[draws] + jitter * width).reshape(params.shape[:-1])
+
+    def mean(self, params: Tensor) -> Tensor:
+        """That of the function's family, or on the grid."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.mean(self._own(params))
+        points, masses, _ = self._cells(params)
+        return masses @ points
+
+    def variance(self, params: Tensor) -> Tensor:
+        """That of the function's family, or on the grid."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.variance(self._own(params))
+        points, masses, _ = self._cells(params)
+        mean = masses @ points
+        return masses @ points.square() - mean.square()
+
+    def cdf(self, params: Tensor, x: Tensor) -> Tensor:
+        """That of the function's family, or on the grid, interpolated linearly inside a cell."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.cdf(self._own(params), x)
+        points, masses, width = self._cells(params)  # (F, K, C)
+        share = ((x.unsqueeze(-1) - points) / width + 0.5).clamp(0, 1)  # (F, B, C)
+        return masses @ share.mT
+
+    def mode(self, params: Tensor) -> Tensor:
+        """That of the function's family, or the best point of the grid."""
+        if isinstance(self.function, Parametric):
+            return self.function.family.mode(self._own(params))
+        points, masses, _ = self._cells(params)
+        return points[masses.argmax(-1)]
+
+    def table(self, params: Tensor) -> Tensor | None:
+        """That of the function's family."""
+        if not isinstance(self.function, Parametric) or self.function.values is None:
+            return None
+        return self.function.family.table(self._own(params))
+
+    def _own(self, params: Tensor) -> Tensor:
+        """The parameters of the function's family, ``(..., P)``."""
+        assert isinstance(self.function, Parametric)
+        found = self.function.parameters(*self._parents(params))
+        return found.expand(*params.shape[:-1], -1).to(params.dtype)
+
+    def _parents(self, params: Tensor, axes: int = 0) -> list[Tensor]:
+        """The values of the parents ``(...)``, of vectors ``(..., d)``, with some axes of length one after the dots."""
+        parts = params.split([max(1, d) for d in self.dims], -1) if self.dims else ()
+        shape = (*params.shape[:-1], *(1,) * axes)
+        return [part.reshape(*shape, *((d,) if d else ())) for part, d in zip(parts, self.dims, strict=True)]
+
+    def _cells(self, params: Tensor) -> tuple[Tensor, Tensor, float]:
+        """Midpoints of the grid's cells, normalised masses ``(..., cells)`` and the width of a cell."""
+        assert isinstance(self.function, Density)
+        low, high = self.function.domain
+        if math.isinf(low) or math.isinf(high):
+            raise ArgumentError(
+                "domain", "a finite domain for sampling, moments and intervals", self.function.domain,
+                "state the interval that carries the density",
+            )  # fmt: skip
+        width = (high - low) / _FINE_CELLS
+        points = low + width * (torch.arange(_FINE_CELLS, dtype=params.dtype, device=params.device) + 0.5)
+        logs = self.function.log_density(points, *self._parents(params, 1)).expand(*params.shape[:-1], -1)
+        return points, logs.softmax(-1), width

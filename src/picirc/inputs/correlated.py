@@ -54,16 +54,11 @@ def raw_correlation(matrix: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Correlated columns.
+    """Correlated columns."""
 
-    Attributes:
-        family: The family of each column by itself.
-        params: Means and standard deviations ``(m, states, 2)``.
-        matrix: The correlation matrix ``(m, m)``; or several ``(parts, m, m)``, each for an equal part of the states.
-    """
-
-    family: Gaussian
-    params: Tensor
+    family: Gaussian  # the family of each column by itself
+    params: Tensor  # means and standard deviations `(m, states, 2)`
+    # The correlation matrix `(m, m)`; or several `(parts, m, m)`, each for an equal part of the states.
     matrix: Tensor
 
     def log_prob(self, x: Tensor) -> Tensor:
@@ -300,19 +295,12 @@ def _normal_form(family: Gaussian, mean: Tensor, covariance: Tensor) -> tuple[Te
 
 @dataclass(frozen=True, eq=False)
 class _Patterns:
-    """The different sets of observed columns in a batch, with what follows from each.
+    """The different sets of observed columns in a batch, with what follows from each."""
 
-    Attributes:
-        matrices: The correlation matrices ``(parts, m, m)``.
-        seen: ``(patterns, m)``, true where a column is observed.
-        which: The pattern of each data point ``(batch,)``.
-        factor: The Cholesky factors of the observed parts of the matrices, with ones for the rest,
-            ``(parts, patterns, m, m)``.
-    """
-
-    matrices: Tensor
-    seen: Tensor
-    which: Tensor
+    matrices: Tensor  # the correlation matrices `(parts, m, m)`
+    seen: Tensor  # `(patterns, m)`, true where a column is observed
+    which: Tensor  # the pattern of each data point `(batch,)`
+    # The Cholesky factors of the observed parts of the matrices, with ones for the rest, `(parts, patterns, m, m)`.
     factor: Tensor
 
     @staticmethod

@@ -13,8 +13,9 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from picirc.inputs.family import Family, Natural, require_above, require_parameters, require_support
-from picirc.inputs.numerics import (
+from picirc.inputs.family import (
+    Family,
+    Natural,
     as_float,
     inverse_positive,
     log_difference,
@@ -23,6 +24,9 @@ from picirc.inputs.numerics import (
     observed_values,
     pooled,
     positive,
+    require_above,
+    require_parameters,
+    require_support,
 )
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from picirc.errors import ArgumentError
-from picirc.inputs.family import Family, require_above, require_support
+from picirc.inputs.family import Family, as_float, log_mix, log_probabilities, pooled, require_above, require_support
 from picirc.inputs.location import Gaussian
-from picirc.inputs.numerics import as_float, log_mix, log_probabilities, pooled
 
 _LARGEST_LOGIT = 30.0
 

@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from picirc.inputs import Family
-from picirc.io.describe import Description, build_model, check_size, check_values, describe_model, dtype_of
+from picirc.io.describe import (
+    Description,
+    build_model,
+    check_size,
+    check_values,
+    count_members,
+    describe_model,
+    dtype_of,
+    from_file,
+    to_file,
+)
 from picirc.io.files import (
     FilePath,
     check_numbers,
@@ -24,7 +34,6 @@ from picirc.io.files import (
     refusing,
     write,
 )
-from picirc.io.layout import count_members, from_file, to_file
 from picirc.model import Model
 
 __all__ = ["describe", "load", "save"]

@@ -3,14 +3,14 @@
 
 from picirc.learning.em import em_step, fit_em
 from picirc.learning.gradient import fit
-from picirc.learning.history import History, bits_per_dimension, json_lines, tensorboard
-from picirc.learning.loop import CollapseWarning, mean_log_prob
-from picirc.learning.schedule import Cosine
+from picirc.learning.history import History, Progress, bits_per_dimension, json_lines, tensorboard
+from picirc.learning.loop import CollapseWarning, Cosine, mean_log_prob
 
 __all__ = [
     "CollapseWarning",
     "Cosine",
     "History",
+    "Progress",
     "bits_per_dimension",
     "em_step",
     "fit",

@@ -21,9 +21,8 @@ from picirc.inputs import Family
 from picirc.inputs.correlated import raw_correlation
 from picirc.learning.batches import as_batches, as_rows, rows_of
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
+from picirc.learning.loop import Cosine, Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
-from picirc.learning.schedule import Cosine
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.structure.trees import LatentTree

@@ -20,9 +20,17 @@ from picirc.circuit import Circuit
 from picirc.errors import ArgumentError
 from picirc.learning.batches import Batches, as_batches, as_rows
 from picirc.learning.history import Callback, History
-from picirc.learning.loop import Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob, without
+from picirc.learning.loop import (
+    Cosine,
+    Loop,
+    Settings,
+    begin_training,
+    check_finite,
+    identity_of,
+    mean_log_prob,
+    without,
+)
 from picirc.learning.processes import Processes
-from picirc.learning.schedule import Cosine
 from picirc.model import AnyRule, CircuitModel, Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import RandomRule

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training went through."""
+"""What a training went through, and how it is shown and written while it runs."""
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TextIO
 
 from picirc.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
 
 Record = Mapping[str, float]
 Callback = Callable[[Record], None]
@@ -82,3 +90,76 @@ def tensorboard(folder: str | Path) -> Callback:
 def bits_per_dimension(log_likelihood: float, variables: int) -> float:
     """``−log₂ p / D``: the usual measure for images and text."""
     return -log_likelihood / variables / math.log(2)
+
+
+class Progress:
+    """A callback that shows the bits per dimension, the steps done and the time left.
+
+    In a ``with`` statement on a terminal it is a bar that moves; otherwise every record is a line.
+
+    Args:
+        steps: The largest number of steps of the training.
+        stream: Where to write; by default the error stream, so that results can be piped.
+
+    Example:
+        >>> show = Progress(steps=1000, stream=sys.stdout)
+        >>> show({"step": 250, "train": -9.0, "valid": -10.0, "bits": 1.8, "rate": 0.01, "seconds": 5.0})
+        step 250 of 1000: 1.8000 bits per dimension, 0:00:15 left
+    """
+
+    def __init__(self, steps: int, stream: TextIO | None = None) -> None:
+        self._steps, self._stream = steps, stream or sys.stderr
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._first: tuple[float, float] | None = None
+
+    def __enter__(self) -> Self:
+        if self._stream.isatty():
+            self._bar = _bar(self._stream)
+            self._task = self._bar.add_task("", total=self._steps, bits="…", left="")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = None
+
+    def __call__(self, record: Record) -> None:
+        """Show a record."""
+        left = _clock(self._left(record))
+        if self._bar is None or self._task is None:
+            text = f"step {int(record['step'])} of {self._steps}: {record['bits']:.4f} bits per dimension, {left} left"
+            print(text, file=self._stream, flush=True)
+        else:
+            self._bar.update(self._task, completed=record["step"], bits=f"{record['bits']:.4f}", left=left)
+
+    def _left(self, record: Record) -> float:
+        """The seconds left, from the pace since the first record; a resumed training had another before."""
+        step, seconds = record["step"], record["seconds"]
+        if self._first is None:
+            self._first = (step, seconds)
+            pace = seconds / step
+        else:
+            pace = (seconds - self._first[1]) / max(1, step - self._first[0])
+        return pace * (self._steps - step)
+
+
+def _bar(stream: TextIO) -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        *(SpinnerColumn(), MofNCompleteColumn(), TextColumn("steps"), BarColumn(), TimeElapsedColumn()),
+        *(TextColumn("{task.fields[bits]} bits per dimension"), TextColumn("{task.fields[left]} left")),
+    )
+    return Bar(*columns, console=Console(file=stream))
+
+
+def _clock(seconds: float) -> str:
+    """Hours, minutes and seconds."""
+    whole = max(0, math.ceil(seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop that gradient descent and EM share: validation, stopping early, records and checkpoints."""
+"""The training loop that gradient descent and EM share: step sizes, validation, stopping early and checkpoints."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import time
 import warnings
@@ -13,18 +14,64 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from picirc.atomic import replacing
 from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.interrupts import Interrupts
 from picirc.learning.batches import as_rows, rows_of
-from picirc.learning.checkpoint import load_checkpoint, load_parameters, restore, save_checkpoint
 from picirc.learning.history import Callback, History, bits_per_dimension
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.qpc.validation import as_batch, as_points
+
+# Step sizes
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """``low + ½ (high − low) (1 + cos(π t / period))`` with ``t`` starting again at 0 after every period.
+
+    During the warm-up the step size is that times ``(step + 1) / warmup``.
+
+    Args:
+        high: The step size at the start of a period.
+        low: The step size that it falls to.
+        period: The number of steps between restarts; None for one period over the whole training.
+        warmup: The number of steps of the warm-up at the very start.
+
+    Example:
+        >>> schedule = Cosine(1e-2, 1e-4, period=500)
+        >>> round(schedule(0, 1000), 4), round(schedule(250, 1000), 5), round(schedule(500, 1000), 4)
+        (0.01, 0.00505, 0.01)
+    """
+
+    high: float = 1e-2
+    low: float = 1e-4
+    period: int | None = 500
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.low <= self.high:
+            raise ArgumentError("high, low", "step sizes with 0 < low ≤ high", (self.high, self.low))
+        if self.period is not None and self.period < 1:
+            raise ArgumentError("period", "a positive number of steps, or None", self.period)
+        if self.warmup < 0:
+            raise ArgumentError("warmup", "a number of steps, 0 for none", self.warmup)
+
+    def __call__(self, step: int, steps: int) -> float:
+        """The step size at a step of a training of ``steps`` steps."""
+        period = self.period or max(1, steps)
+        size = self.low + 0.5 * (self.high - self.low) * (1 + math.cos(math.pi * (step % period) / period))
+        return size * min(1.0, (step + 1) / max(1, self.warmup))
+
+
+# The loop
+
 
 Score = Callable[[], float | None]
 TakeStep = Callable[[int, float], float]
@@ -302,3 +349,92 @@ def identity_of(model: Model) -> str:
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+# Checkpoints: one safetensors file, replaced in one move and loaded without running code
+
+
+_NAME = "checkpoint.safetensors"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A training between two steps."""
+
+    state: Mapping[str, Any]  # plain numbers and texts: the step, the best score, the records so far, the settings
+    tensors: Mapping[str, Tensor]  # the model's, the best model's and the optimizer's tensors, by name
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin with a prefix, without it."""
+        return {n[len(prefix) :]: t for n, t in self.tensors.items() if n.startswith(prefix)}
+
+
+def save_checkpoint(
+    folder: Path, model: nn.Module, best: Mapping[str, Tensor], optimizer: Optimizer | None, state: Mapping[str, Any]
+) -> None:
+    """Write everything that a training needs to continue as if it had never stopped."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    tensors |= {f"best.{name}": value for name, value in best.items()}
+    if optimizer is not None:
+        for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+            for name, value in optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer.{number}.{name}"] = value
+    flat = {name: value.detach().contiguous() for name, value in tensors.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / _NAME) as (partial,):
+        try:
+            save_file(flat, partial, metadata={"state": json.dumps(dict(state))})
+        except SafetensorError as error:  # as it reports a full disk
+            raise OSError(f"{folder / _NAME}: {error}") from error
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The checkpoint of a folder; None when there is none."""
+    path = folder / _NAME
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            state = _state(file.metadata())
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError, OSError) as error:
+        expected = "a checkpoint that was written completely"
+        raise ArgumentError("resume", expected, f"{path.name}: {error}", "delete it to start anew") from error
+    return Checkpoint(state, tensors)
+
+
+def _state(metadata: Mapping[str, str] | None) -> Mapping[str, Any]:
+    found = json.loads((metadata or {}).get("state", "null"))
+    if not isinstance(found, dict) or "identity" not in found:
+        raise ValueError("it does not hold the state of a training")
+    return found
+
+
+def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | None) -> None:
+    """Put the tensors of a checkpoint back where they came from."""
+    load_parameters(model, checkpoint.part("model."))
+    if optimizer is None:
+        return
+    for number, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+        found = checkpoint.part(f"optimizer.{number}.")
+        if found:
+            optimizer.state[parameter] = {
+                # Counts stay where they were; moments live with their parameter.
+                name: value if value.ndim == 0 else value.to(parameter.device)
+                for name, value in found.items()
+            }
+
+
+def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Load a model's tensors, refusing those of another model."""
+    own = model.state_dict()
+    wrong = [n for n in own if n not in tensors or tensors[n].shape != own[n].shape] + [
+        n for n in tensors if n not in own
+    ]
+    if wrong:
+        raise ArgumentError(
+            "resume", "a checkpoint of this model", f"other tensors: {', '.join(wrong[:3])}", "use another folder"
+        )
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(tensors[name])

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-# After a restart processes may wait for each other in vain; then all of them fail, and torchrun starts them again.
-_PATIENCE = timedelta(minutes=5)
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import Store
+
+_PATIENCE, _PAUSE = 1800.0, 0.01  # seconds until all processes must have started, and between two looks for them
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Processes:
         if count == 1:
             return Processes(0, 1)
         if not dist.is_initialized():
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
+            _join()
         return Processes(dist.get_rank(), dist.get_world_size())
 
     @property
@@ -92,6 +95,44 @@ class Processes:
         with _together():
             dist.all_reduce(total)
         return float(total)
+
+
+def _join() -> None:
+    """Join the group of processes, in a part of torchrun's store that is new."""
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    with _together():
+        store, rank, count = next(rendezvous("env://"))
+        store = PrefixStore("picirc", store)
+        own = PrefixStore(name_of_start(store, rank, count), store)
+        dist.init_process_group(backend, store=own, rank=rank, world_size=count)
+
+
+def name_of_start(store: Store, rank: int, count: int) -> str:
+    """A name that all processes of this start agree on, and no earlier process has used; all call this together.
+
+    ``torchrun`` keeps its store when it starts processes again, and with it the addresses of those that have ended. A
+    process that reads one of these waits for nobody. Restarts are counted by each machine for itself, so their number
+    does not tell old entries from new ones. Therefore the first process draws a name for this start, and the others
+    ask for it: each question has a random name too, which nobody can have answered before.
+    """
+    own = uuid4().hex
+    if rank > 0:
+        store.set(f"question/{rank}", own)
+        name = store.get(f"answer/{own}").decode()
+        store.add(f"{name}/informed", 1)
+        return name
+    end = time.monotonic() + _PATIENCE
+    while store.add(f"{own}/informed", 0) < count - 1:
+        for question in (f"question/{other}" for other in range(1, count)):
+            if store.check([question]):
+                store.set(f"answer/{store.get(question).decode()}", own)
+        if time.monotonic() > end:
+            raise RuntimeError(f"not all of {count} processes have started")
+        time.sleep(_PAUSE)
+    return own
 
 
 @contextmanager

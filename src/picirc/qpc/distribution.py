@@ -19,8 +19,7 @@ from picirc.engine.evidence import Intervals, Modes, Points
 from picirc.engine.regions import Region, Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
-from picirc.qpc.latents import LatentGrid, LatentPosterior, latent_posteriors
-from picirc.qpc.marginals import Marginals, components, covariance
+from picirc.qpc.marginals import LatentGrid, LatentPosterior, Marginals, components, covariance, latent_posteriors
 from picirc.qpc.mpe import Completion, most_probable
 from picirc.qpc.pruning import prune
 from picirc.qpc.sampling import draw

@@ -49,19 +49,12 @@ def cauchy_schwarz_divergence(p: QPC, q: QPC) -> Tensor:
 
 @dataclass(frozen=True)
 class _Term:
-    """A factor of a row, and how its axes lie among the row's.
+    """A factor of a row, and how its axes lie among the row's."""
 
-    Attributes:
-        scope: The columns it depends on.
-        axes: Its axes as positions among the row's; None when they are the same.
-        step: The step that makes it.
-        number: Which result of the step, which input, or which row of its pool.
-    """
-
-    scope: frozenset[int]
-    axes: Axes
-    step: InputStep | SumStep | PassStep
-    number: int
+    scope: frozenset[int]  # the columns it depends on
+    axes: Axes  # its axes as positions among the row's; None when they are the same
+    step: InputStep | SumStep | PassStep  # the step that makes it
+    number: int  # which result of the step, which input, or which row of its pool
 
 
 @dataclass(frozen=True)

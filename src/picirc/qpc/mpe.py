@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Values, matrices, rows_of
+from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Evidence, Modes, Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Rows, SumStep
+from picirc.engine.steps import Ready, matrices, rows_of
 from picirc.inputs import Family
-from picirc.inputs.finite import read_table
+from picirc.inputs.discrete import read_table
 from picirc.native import kernels_for
 from picirc.qpc.marginals import input_flows
 from picirc.qpc.sampling import choose, complete
@@ -47,15 +48,9 @@ def most_probable(
 ) -> tuple[Tensor, Tensor]:
     """Complete every data point: the values ``(batch, variables)`` and their log-likelihoods ``(batch,)``.
 
-    One candidate is found by max-product. The other begins with ``central`` and changes, in each round, the variable
-    that gains most. The better one is returned.
-
-    Args:
-        compiled: The circuit.
-        parameters: Its parameters.
-        points: The evidence.
-        central: The evidence completed variable by variable, ``(batch, variables)``.
-        rounds: The number of changes.
+    One candidate is found by max-product. The other begins with ``central``, the evidence completed variable by
+    variable, ``(batch, variables)``, and changes, in each round, the variable that gains most. The better one is
+    returned.
     """
     parameters = parameters.detach()
 

@@ -13,7 +13,7 @@ from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
 from picirc.errors import ArgumentError, StructureError
-from picirc.qpc.latents import LatentGrid
+from picirc.qpc.marginals import LatentGrid
 
 
 def prune(

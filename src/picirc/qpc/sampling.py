@@ -8,18 +8,19 @@ the chosen states then complete the data points. `mpe.py` goes the same way with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Target, Values
+from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Points
 from picirc.engine.inputs import pieces
 from picirc.engine.regions import Restricted
 from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.steps import Ready, Target
 from picirc.inputs import Family
 from picirc.native import kernels_for
 from picirc.qpc.validation import check_possible
@@ -145,11 +146,12 @@ def choose(
     states = [torch.full((pool.rows, len(columns)), -1, dtype=torch.long, device=columns.device) for pool in pools]
     pool, row = compiled.schedule.root
     states[pool][row] = 0
+    most = at_once(states, values)
     for ready in reversed(compiled.steps(parameters.like)):
         match ready.step:
             case SumStep() as step:
                 results = _results(compiled, ready.targets, states, _count(step))
-                _choose_sum(compiled, step, values, parameters, columns, results, states, chooser)
+                _choose_sum(ready, values, parameters, columns, results, states[step.pool], chooser, most)
             case MixStep():
                 _choose_mix(ready, values, parameters, columns, states, chooser)
             case PassStep() as step:
@@ -187,8 +189,10 @@ def _count(step: SumStep) -> int:
     return (step.stop - step.start) * step.edges
 
 
-def _results(compiled: CompiledCircuit, targets: Iterable[Target], states: Sequence[Tensor], count: int) -> Tensor:
+def _results(compiled: CompiledCircuit, targets: Sequence[Target], states: Sequence[Tensor], count: int) -> Tensor:
     """The states of a step's results, from the rows that use them: ``(results, samples)``."""
+    if len(targets) == 1 and targets[0].sources is None and targets[0].axes is None:
+        return states[targets[0].pool].index_select(0, targets[0].rows)
     found = torch.full((count, states[0].shape[1]), -1, dtype=torch.long, device=states[0].device)
     for target in targets:
         used = states[target.pool][target.rows]
@@ -203,24 +207,28 @@ def _results(compiled: CompiledCircuit, targets: Iterable[Target], states: Seque
 
 
 def _choose_sum(
-    compiled: CompiledCircuit,
-    step: SumStep,
+    ready: Ready,
     values: Values,
     parameters: Parameters,
     columns: Tensor,
     results: Tensor,
-    states: list[Tensor],
+    states: Tensor,
     chooser: Chooser,
+    most: int,
 ) -> None:
-    g, o, z, r = compiled.dims(step)
+    step, (g, o, z, r) = ready.step, ready.dims
+    assert isinstance(step, SumStep)
     fold, samples = step.stop - step.start, len(columns)
     results = results.view(fold, step.edges, samples)
     block = parameters.weights[step.block]
     weights = block[step.first : step.first + _count(step)].reshape(fold, step.edges, g, o, z)
     cells = values.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
-    found = states[step.pool][step.start : step.stop]
+    found = states[step.start : step.stop]
     tables = min(samples, step.edges * g * o) if _alike(cells) else samples
-    for part in pieces(fold, tables * z, at_once(states, values)):
+    if fold * tables * z <= most:
+        found.copy_(_choice(results, weights, cells, columns, chooser))
+        return
+    for part in pieces(fold, tables * z, most):
         found[part] = _choice(results[part], weights[part], cells[part], columns, chooser)
 
 
@@ -235,12 +243,19 @@ def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, ch
         chooser: How to choose.
     """
     (fold, edges, g, o, z), r, samples = weights.shape, cells.shape[3], len(columns)
-    outcome, edge = results.max(1)  # (fold, samples)
-    active = outcome.clamp(min=0)
-    at_r, rest = active % r, torch.div(active, r, rounding_mode="floor")
-    at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
-    row = torch.arange(fold, device=columns.device).unsqueeze(1)
-    number = (((row * edges + edge) * g + at_g) * o + at_o).flatten()  # of the weights that lead to each result
+    outcome, edge = results.max(1) if edges > 1 else (results.squeeze(1), None)  # (fold, samples)
+    number = at_o = outcome.clamp(min=0)
+    at_g = at_r = None
+    if not g == r == 1:
+        at_r, rest = at_o % r, torch.div(at_o, r, rounding_mode="floor")
+        at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
+        number = at_g * o + at_o
+    # From here on the number, among all weights, of those that lead to each result.
+    if edge is not None:
+        number = number + edge * (g * o)
+    if fold > 1:
+        number = number + torch.arange(0, fold * edges * g * o, edges * g * o, device=columns.device).unsqueeze(1)
+    number = number.flatten()
     if _alike(cells) and samples > edges * g * o:
         scores = _combined(weights, cells.view(fold, 1, g, 1, z), chooser)
         chosen = chooser.look_up(scores.reshape(-1, z), number)
@@ -248,7 +263,9 @@ def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, ch
         used = weights.reshape(-1, z).index_select(0, number).view(fold, samples, z)
         values = _values(cells, at_g, at_r, columns)
         chosen = chooser.pick(_combined(used, values, chooser, out=used).flatten(0, 1))
-    state = (at_g * z + chosen.view(fold, samples)) * r + at_r
+    state = chosen.view(fold, samples)
+    if at_g is not None and at_r is not None:
+        state = (at_g * z + state) * r + at_r
     return torch.where(outcome < 0, outcome, state)
 
 
@@ -257,13 +274,13 @@ def _alike(cells: Tensor) -> bool:
     return cells.shape[-2:] == (1, 1)
 
 
-def _values(cells: Tensor, at_g: Tensor, at_r: Tensor, columns: Tensor) -> Tensor:
+def _values(cells: Tensor, at_g: Tensor | None, at_r: Tensor | None, columns: Tensor) -> Tensor:
     """The values of the integrated states: of ``(fold, g, z, r, batch)`` those at some g, r and columns.
 
     The result is ``(fold, samples, z)``, or has 1 in place of samples that are all given the same.
     """
-    fold, g, z, r, batch = cells.shape
-    if not g == r == 1:
+    fold, _, z, _, batch = cells.shape
+    if at_g is not None:
         row = torch.arange(fold, device=columns.device).unsqueeze(1)
         return cells[row, at_g, :, at_r, columns.unsqueeze(0)]
     # Copying rows of a transposed view is faster than gathering single numbers.

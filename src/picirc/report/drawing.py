@@ -153,19 +153,12 @@ def shorten(text: str, most: int) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """A linear map from numbers to positions.
+    """A linear map from numbers to positions."""
 
-    Attributes:
-        low: The number at ``start``.
-        high: The number at ``stop``; above ``low``.
-        start: The first position.
-        stop: The last position; it may be smaller than the first, as on an axis that points up.
-    """
-
-    low: float
-    high: float
-    start: float
-    stop: float
+    low: float  # the number at `start`
+    high: float  # the number at `stop`; above `low`
+    start: float  # the first position
+    stop: float  # the last position; it may be smaller than the first, as on an axis that points up
 
     def __call__(self, value: float) -> float:
         """The position of a number."""
@@ -274,27 +267,16 @@ class Bare:
 
 @dataclass(frozen=True)
 class Axes:
-    """The frame of a plot: a linear axis below and one at the left.
+    """The frame of a plot: a linear axis below and one at the left."""
 
-    Attributes:
-        width: Of the whole drawing.
-        height: Of the whole drawing.
-        x: The range of the axis below.
-        y: The range of the axis at the left.
-        x_label: The label below, shortened if it is too long.
-        y_label: The label above the axis at the left.
-        x_ticks: The approximate number of ticks below.
-        y_ticks: The approximate number of ticks at the left; 0 for an axis without numbers.
-    """
-
-    width: float
-    height: float
-    x: tuple[float, float]
-    y: tuple[float, float]
-    x_label: str = ""
-    y_label: str = ""
-    x_ticks: int = 4
-    y_ticks: int = 4
+    width: float  # of the whole drawing
+    height: float  # of the whole drawing
+    x: tuple[float, float]  # the range of the axis below
+    y: tuple[float, float]  # the range of the axis at the left
+    x_label: str = ""  # the label below, shortened if it is too long
+    y_label: str = ""  # the label above the axis at the left
+    x_ticks: int = 4  # the approximate number of ticks below
+    y_ticks: int = 4  # the approximate number of ticks at the left; 0 for an axis without numbers
     across: Scale = field(init=False)
     up: Scale = field(init=False)
 

@@ -13,9 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from picirc.structure.chow_liu import maximum_spanning_tree
 from picirc.structure.information import mutual_information
-from picirc.structure.trees import LatentTree
+from picirc.structure.trees import LatentTree, maximum_spanning_tree
 from picirc.tables import TableModel
 
 Array = npt.NDArray[np.float64]
@@ -28,23 +27,14 @@ _MOST_UNIT_BINS = 40  # counts that span fewer values than this have a bin for e
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A column of the table and the same column of the rows drawn from the model.
-
-    Attributes:
-        name: Its name.
-        kind: The kind of its distribution.
-        labels: The names of its categories; empty for numbers.
-        whole: Whether its numbers are counts.
-        data: The values in the units of the table, or the codes of categories; NaN where missing.
-        drawn: The same for the rows drawn.
-    """
+    """A column of the table and the same column of the rows drawn from the model."""
 
     name: str
-    kind: str
-    labels: tuple[str, ...]
-    whole: bool
-    data: Array
-    drawn: Array
+    kind: str  # the kind of its distribution
+    labels: tuple[str, ...]  # the names of its categories; empty for numbers
+    whole: bool  # whether its numbers are counts
+    data: Array  # the values in the units of the table, or the codes of categories; NaN where missing
+    drawn: Array  # the same for the rows drawn
 
     @property
     def observed(self) -> Array:
@@ -58,19 +48,20 @@ class Field:
 
     def limits(self) -> tuple[float, float]:
         """The ends of an axis: all values but a few outliers, which would squeeze all others into a corner."""
-        values = self.observed if not self.empty else self.drawn
-        low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
-        room = _ROOM * (high - low)
-        low, high = max(low - room, values.min()), min(high + room, values.max())
-        if low == high:
-            room = max(abs(float(low)), 1.0) / 2
-            return float(low - room), float(high + room)
-        room = 0.02 * (high - low)
-        return float(low - room), float(high + room)
+        return limits_of(self.observed if not self.empty else self.drawn, 0.02)
 
     def shares(self) -> tuple[Array, Array]:
         """The shares of the categories among the data and among the rows drawn."""
         return category_shares(self.observed, len(self.labels)), category_shares(self.drawn, len(self.labels))
+
+
+def limits_of(values: Array, margin: float) -> tuple[float, float]:
+    """From where to where an axis reaches: all values but a few outliers, and a margin as a part of its length."""
+    low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
+    room = _ROOM * (high - low)
+    low, high = max(low - room, values.min()), min(high + room, values.max())
+    room = margin * (high - low) if high > low else max(abs(float(low)), 1.0) / 2
+    return float(low - room), float(high + room)
 
 
 def category_shares(codes: Array, count: int) -> Array:
@@ -81,25 +72,15 @@ def category_shares(codes: Array, count: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """A model, a table, and rows drawn from the model for comparison.
-
-    Attributes:
-        model: The model.
-        fields: Its columns.
-        encoded: The table as the circuit takes it, ``(rows, columns)``.
-        drawn: Rows drawn from the circuit, in the same form.
-        information: The mutual information between every two columns of the table, in nats.
-        drawn_information: The same for the rows drawn.
-        seed: Determines everything random.
-    """
+    """A model, a table, and rows drawn from the model for comparison."""
 
     model: TableModel
-    fields: tuple[Field, ...]
-    encoded: Tensor
-    drawn: Tensor
-    information: Array
-    drawn_information: Array
-    seed: int
+    fields: tuple[Field, ...]  # its columns
+    encoded: Tensor  # the table as the circuit takes it, `(rows, columns)`
+    drawn: Tensor  # rows drawn from the circuit, in the same form
+    information: Array  # the mutual information between every two columns of the table, in nats
+    drawn_information: Array  # the same for the rows drawn
+    seed: int  # determines everything random
 
     @property
     def rows(self) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from picirc.report.drawing import Axes, Markup, band, bars, key, label, shorten, steps, tag
 from picirc.report.material import Array, Field, Material, densities
-from picirc.tables.cells import Cell, CellDistributions, given_others, strange_cells
+from picirc.tables.answers import Cell, CellDistributions, given_others, strange_cells
 
 LogDensity = Callable[[Array], Array]
 
@@ -40,15 +40,10 @@ _FIGURES = {"row": "n", "log-density": "n roomy", "surprise": "n"}  # and their 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Where the values of a column lie in their conditional distributions, from 0 to 1.
+    """Where the values of a column lie in their conditional distributions, from 0 to 1."""
 
-    Attributes:
-        name: The name of the column.
-        values: One number for each row with a value; uniform if the distributions are right.
-    """
-
-    name: str
-    values: Array
+    name: str  # the name of the column
+    values: Array  # one number for each row with a value; uniform if the distributions are right
 
     @cached_property
     def distance(self) -> float:

@@ -33,19 +33,12 @@ _MOST_NUMBERS = 2**26  # of the transitions that are materialised at once
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Sequences side by side, the longest first.
+    """Sequences side by side, the longest first."""
 
-    Attributes:
-        x: ``(S, C)``: the steps of all sequences, time by time: first the first step of each, then the second, …
-        gaps: ``(S,)``, the time since the step before in units of the model; that of a first step is not used.
-        running: How many sequences have a step at each time; descending.
-        order: The place in the user's list of each sequence of the batch.
-    """
-
-    x: Tensor
-    gaps: Tensor
-    running: tuple[int, ...]
-    order: tuple[int, ...]
+    x: Tensor  # `(S, C)`: the steps of all sequences, time by time: first the first step of each, then the second, …
+    gaps: Tensor  # `(S,)`, the time since the step before in units of the model; that of a first step is not used
+    running: tuple[int, ...]  # how many sequences have a step at each time; descending
+    order: tuple[int, ...]  # the place in the user's list of each sequence of the batch
 
     @classmethod
     def of(cls, sequences: Sequence[Tensor], gaps: Sequence[Tensor]) -> Batch:
@@ -71,19 +64,13 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """A chain whose functions have been evaluated on a grid.
+    """A chain whose functions have been evaluated on a grid."""
 
-    Attributes:
-        nodes: The points of the latent, ``(N, d)``.
-        start: The probabilities of the first state, ``(N,)``.
-        transition: ``transition(gaps)``, ``(D,)`` to ``(D, N, N)``: from each state (rows) to each state.
-        inputs: The family of each column with its parameters ``(1, N, P)``.
-    """
-
-    nodes: Tensor
-    start: Tensor
+    nodes: Tensor  # the points of the latent, `(N, d)`
+    start: Tensor  # the probabilities of the first state, `(N,)`
+    # `transition(gaps)`, `(D,)` to `(D, N, N)`: from each state (rows) to each state.
     transition: Callable[[Tensor], Tensor]
-    inputs: tuple[tuple[Family, Tensor], ...]
+    inputs: tuple[tuple[Family, Tensor], ...]  # the family of each column with its parameters `(1, N, P)`
 
     def log_emission(self, x: Tensor) -> Tensor:
         """``log p(x | z_n)`` of rows ``(S, C)`` in every state, ``(S, N)``; missing cells count as log 1."""

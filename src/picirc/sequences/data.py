@@ -28,25 +28,15 @@ _ROUNDING = 0.2  # steps of a calendar differ by less from whole multiples of th
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences of rows, each in the order of time.
+    """Sequences of rows, each in the order of time."""
 
-    Attributes:
-        tables: The columns of each sequence, without those that tell sequences and times.
-        times: The times of the rows of each, as numbers; None if the data have none.
-        keys: What tells each sequence from the others; None without ``by``.
-        rows: The places of the rows in the user's table.
-        container: The kind of table: ``"numpy"``, ``"mapping"``, or the library of a data frame.
-        alone: Whether the user gave one sequence and not a list.
-        dates: Whether times were dates, which count in days.
-    """
-
-    tables: tuple[Table, ...]
-    times: tuple[Array, ...] | None
-    keys: tuple[Any, ...] | None
-    rows: tuple[Array, ...]
-    container: str
-    alone: bool
-    dates: bool = False
+    tables: tuple[Table, ...]  # the columns of each sequence, without those that tell sequences and times
+    times: tuple[Array, ...] | None  # the times of the rows of each, as numbers; None if the data have none
+    keys: tuple[Any, ...] | None  # what tells each sequence from the others; None without `by`
+    rows: tuple[Array, ...]  # the places of the rows in the user's table
+    container: str  # the kind of table: `"numpy"`, `"mapping"`, or the library of a data frame
+    alone: bool  # whether the user gave one sequence and not a list
+    dates: bool = False  # whether times were dates, which count in days
 
     def shaped(self, results: Sequence[Any]) -> Any:
         """One result for each sequence as the sequences came: alone, in a list, or by key."""

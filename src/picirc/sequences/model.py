@@ -31,9 +31,8 @@ from picirc.sequences.data import (
     gaps_of,
     read_sequences,
 )
-from picirc.sequences.files import load_chain, save_chain
 from picirc.sequences.known import DEFAULT_RULE, StateSpace
-from picirc.sequences.neural import SequencePIC, normal_points
+from picirc.sequences.neural import SequencePIC, load_chain, normal_points, save_chain
 from picirc.structure.bayesnet import BayesNet
 
 Numbers = npt.NDArray[np.float64]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -118,9 +119,8 @@ def _first(sequences: Sequences) -> Sequences:
     kept = slice(0, _MOST_SEQUENCES)
     times = None if sequences.times is None else sequences.times[kept]
     keys = None if sequences.keys is None else sequences.keys[kept]
-    return Sequences(
-        sequences.tables[kept], times, keys, sequences.rows[kept], sequences.container, False, sequences.dates
-    )
+    tables, rows = sequences.tables[kept], sequences.rows[kept]
+    return replace(sequences, tables=tables, times=times, keys=keys, rows=rows, alone=False)
 
 
 def _series(model: SequenceModel, sequences: Sequences, steps: int) -> Markup:
@@ -142,7 +142,7 @@ def _series(model: SequenceModel, sequences: Sequences, steps: int) -> Markup:
     return join(parts)
 
 
-def _listed(results: Any) -> list[Forecast]:
+def _listed(results: Any) -> list[Any]:
     return list(results.values()) if isinstance(results, dict) else list(results)
 
 
@@ -179,7 +179,7 @@ def _states(model: SequenceModel, sequences: Sequences) -> Markup:
     some = _first(sequences)
     found = model.filter(some)
     parts = []
-    for i, state in enumerate(found.values() if isinstance(found, dict) else found):
+    for i, state in enumerate(_listed(found)):
         kept = slice(max(0, len(state.times) - _MOST_STEPS), None)
         for j in range(state.nodes.shape[1]):
             mean, std, times = state.mean[kept, j], state.std[kept, j], state.times[kept]
@@ -215,7 +215,7 @@ def _surprises(model: SequenceModel, sequences: Sequences, surprises: list[Array
 
 def _calibration(model: SequenceModel, sequences: Sequences, seed: int) -> Markup:
     found = model.pit(sequences, seed)
-    shares = np.concatenate([found] if sequences.alone else _plain(found))
+    shares = np.concatenate([found] if sequences.alone else _listed(found))
     edges, parts = np.linspace(0, 1, 11), []
     for column, name in list(enumerate(model.columns.names))[:_MOST_COLUMNS]:
         values = shares[:, column]
@@ -228,7 +228,3 @@ def _calibration(model: SequenceModel, sequences: Sequences, seed: int) -> Marku
     if not parts or not math.isfinite(float(np.nanmean(shares))):
         return tag("p", "There is no value to compare with.", class_="note")
     return join(parts)
-
-
-def _plain(found: Any) -> list[Array]:
-    return list(found.values()) if isinstance(found, dict) else list(found)

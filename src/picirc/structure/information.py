@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from itertools import combinations_with_replacement, product
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 # Integers that span no more values than this keep every value as a level; wider ranges are cut into bins.
 MOST_LEVELS = 64
+# Rare categories of a column with more categories than this are merged: a table of two such columns fits into memory.
+MOST_CATEGORIES = 4096
 
 # Below this fraction of non-zeros a sparse matrix product is faster than a dense one (measured).
 SPARSE_DENSITY = 1 / 25
@@ -31,8 +34,26 @@ Matrix = npt.NDArray[np.float64]
 Levels = npt.NDArray[np.unsignedinteger[Any]]
 
 
+@runtime_checkable
+class Parts(Protocol):
+    """A table that is read a part at a time, as often as needed.
+
+    Attributes:
+        some: Rows that decide the levels of the columns: among them the smallest and the largest value of each column
+            and every category.
+    """
+
+    some: Values
+
+    def __iter__(self) -> Iterator[Values]:
+        """All rows, or those of this process."""
+
+    def add_up(self, sums: Sequence[Matrix]) -> None:
+        """Add up sums over all processes in place."""
+
+
 def mutual_information(
-    X: npt.ArrayLike,
+    X: npt.ArrayLike | Parts,
     columns: Columns = "auto",
     *,
     bins: int = 8,
@@ -52,7 +73,7 @@ def mutual_information(
     into intervals too. Rows in which either value is missing are ignored for the pair.
 
     Args:
-        X: The table, (rows, columns), NaN where a value is missing.
+        X: The table, (rows, columns), NaN where a value is missing; or its parts, if it is too large for memory.
         columns: ``"auto"``, or the kinds (see :func:`column_kinds`).
         bins: The largest number of levels of an ordinal (or cut Gaussian) column.
         smoothing: The pseudo-count added to every cell of every contingency table, 0 or more.
@@ -69,18 +90,22 @@ def mutual_information(
                [0.693, 0.   , 0.   ],
                [0.   , 0.   , 0.   ]])
     """
-    table = as_matrix(X)
-    kinds = column_kinds(table, columns)
+    some = X.some if isinstance(X, Parts) else as_matrix(X)
+    kinds = column_kinds(some, columns)
     bins, chunk = check_integer("bins", bins, 2), check_integer("chunk", chunk, 1)
     if not 0 <= smoothing < math.inf:
         raise ArgumentError("smoothing", "a finite number, 0 or more", smoothing)
-    information = np.zeros((table.shape[1], table.shape[1]))
-    discrete = [i for i, kind in enumerate(kinds) if kind != "gaussian"]
-    gaussian = [i for i, kind in enumerate(kinds) if kind == "gaussian"]
-    if discrete:
-        _add_discrete(information, table, kinds, (discrete, gaussian), bins, smoothing, chunk)
-    if gaussian:
-        information[np.ix_(gaussian, gaussian)] = _gaussian_information(table, gaussian, smoothing, chunk)
+    information = np.zeros((len(kinds), len(kinds)))
+    whole = [_Part(some)]
+    for tallies in _passes(_tallies(some, kinds, bins, chunk), chunk):
+        sums = [[np.zeros(shape) for shape in tally.shapes] for tally in tallies]
+        for part in map(_Part, X) if isinstance(X, Parts) else whole:
+            for tally, own in zip(tallies, sums, strict=True):
+                tally.add(own, part, chunk)
+        if isinstance(X, Parts):
+            X.add_up([matrix for own in sums for matrix in own])
+        for tally, own in zip(tallies, sums, strict=True):
+            tally.fill(information, own, smoothing)
     np.fill_diagonal(information, 0.0)
     return (information + information.T) / 2  # the order of summation affects the last digit
 
@@ -133,24 +158,25 @@ def column_kinds(table: Values, columns: Columns = "auto") -> tuple[Kind, ...]:
     return tuple(_kind(table[:, i], kind, f"column {i}") for i, kind in enumerate(declared))
 
 
-def levels(values: Values, kind: Kind, bins: int) -> tuple[Levels, int]:
-    """Number the distinct values of a column, or the bins of its values, from 0 in ascending order.
+def cut(values: Values, kind: Kind, bins: int) -> Values:
+    """Divide the values of a column into levels, and return the largest value of each level in ascending order.
 
     Every value of a binary or categorical column is a level. Ordinal and Gaussian columns with more than ``bins``
-    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit.
-
-    Returns:
-        The level of every row, and the number K of levels; missing values have level K.
+    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit, and columns with
+    more than 4,096 categories into 4,096, most of which hold a single category.
     """
-    missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
-    distinct, counts = _value_counts(values[~missing])
-    level_of = np.arange(len(distinct))
-    if kind in ("ordinal", "gaussian") and len(distinct) > bins:
-        level_of = _equal_frequency(counts, bins)
-    n_levels = int(level_of[-1]) + 1 if len(distinct) else 0
-    # searchsorted places NaN after all values, at the last entry.
-    numbers = np.append(level_of, n_levels).astype(np.min_scalar_type(n_levels))
-    return numbers[np.searchsorted(distinct, values)], n_levels
+    distinct, counts = _value_counts(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
+    most = bins if kind in ("ordinal", "gaussian") else MOST_CATEGORIES
+    if len(distinct) <= most:
+        return distinct
+    ends: Values = distinct[np.flatnonzero(np.diff(_equal_frequency(counts, most), append=most))]
+    return ends
+
+
+def levels(values: Values, ends: Values) -> Levels:
+    """Return the level of every value, from 0, given the largest value of each of K levels; NaN has level K."""
+    found: Levels = np.searchsorted(ends, values).astype(np.min_scalar_type(len(ends)))
+    return found
 
 
 def _kind(values: Values, declared: str, name: str) -> Kind:
@@ -211,114 +237,196 @@ def _share(counts: npt.NDArray[np.intp], bins: int) -> float:
 
 @dataclass(frozen=True)
 class _Group:
-    """Indicators of the levels of some columns of the table.
+    """Columns whose levels are counted together.
+
+    Attributes:
+        columns: The numbers of the columns.
+        ends: The largest value of each level of each column.
+    """
+
+    columns: tuple[int, ...]
+    ends: tuple[Values, ...]
+
+    @property
+    def size(self) -> int:
+        """The number of levels of all columns."""
+        return sum(map(len, self.ends))
+
+    @property
+    def starts(self) -> npt.NDArray[np.intp]:
+        """The first level of each column."""
+        return _starts([len(ends) for ends in self.ends])
+
+
+@dataclass(frozen=True)
+class _Indicators:
+    """Indicators of the levels of a group of columns in some rows.
 
     The most frequent level of each column has no indicator, because its counts follow from those of the others. Missing
     values are one more level, so that the counts of any pair of columns add up to the number of rows.
     """
 
-    columns: npt.NDArray[np.intp]  # (column,)
-    indicators: sparse.csr_array  # (row, level with an indicator)
+    matrix: Values | sparse.csr_array  # (row, level with an indicator)
     counts: Matrix  # (level,)
     kept: npt.NDArray[np.bool_]  # (level,): whether it has an indicator
     observed: npt.NDArray[np.bool_]  # (level,): whether it is not the level of missing values
     starts: npt.NDArray[np.intp]  # (column,): its first level
-    observed_starts: npt.NDArray[np.intp]  # (column,): its first level if the levels of missing values are left out
 
 
-def _add_discrete(
-    information: Matrix,
-    table: Values,
-    kinds: Sequence[Kind],
-    parts: tuple[list[int], list[int]],
-    bins: int,
-    smoothing: float,
-    chunk: int,
-) -> None:
-    """Fill in the mutual information of all pairs with at least one discrete column."""
+class _Part:
+    """Some rows of a table, and indicators of their levels, made when they are first needed."""
+
+    def __init__(self, rows: Values) -> None:
+        self.rows = rows
+        self._made: dict[tuple[int, ...], _Indicators] = {}
+
+    def indicators(self, group: _Group, chunk: int) -> _Indicators:
+        """The indicators of a group of columns."""
+        if group.columns not in self._made:
+            self._made[group.columns] = _indicators(self.rows, group, chunk)
+        return self._made[group.columns]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The contingency tables of all pairs with a column of each of two groups."""
+
+    left: _Group
+    right: _Group
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The shapes of what is summed up over the rows."""
+        return [(self.left.size, self.right.size)]
+
+    def add(self, sums: Sequence[Matrix], part: _Part, chunk: int) -> None:
+        """Add the counts of some rows."""
+        left, right = (part.indicators(group, chunk) for group in (self.left, self.right))
+        sums[0][:] += _pair_counts(left, right, chunk)
+
+    def fill(self, information: Matrix, sums: Sequence[Matrix], smoothing: float) -> None:
+        """Put the mutual information that follows from the sums into a matrix of all columns."""
+        block = _discrete_information(sums[0], self.left.starts, self.right.starts, smoothing)
+        information[np.ix_(self.left.columns, self.right.columns)] = block
+        information[np.ix_(self.right.columns, self.left.columns)] = block.T
+
+
+def _tallies(some: Values, kinds: Sequence[Kind], bins: int, chunk: int) -> list[_Tables | _Moments]:
+    """What has to be summed up over the rows."""
     side = max(1, math.isqrt(chunk))  # the tables of two groups have at most side × side cells
-    discrete, gaussian = (list(_groups(table, part, kinds, bins, side)) for part in parts)
-    for i, left in enumerate(discrete):
-        for right in discrete[i:] + gaussian:
-            counts = _pair_counts(left, right, chunk)
-            block = _discrete_information(counts, left.observed_starts, right.observed_starts, smoothing)
-            information[np.ix_(left.columns, right.columns)] = block
-            information[np.ix_(right.columns, left.columns)] = block.T
+    gaussian = [i for i, kind in enumerate(kinds) if kind == "gaussian"]
+    found: list[_Tables | _Moments] = [_Moments(tuple(gaussian), *_standardisation(some, gaussian))] if gaussian else []
+    discrete = list(_groups(some, [i for i, kind in enumerate(kinds) if kind != "gaussian"], kinds, bins, side))
+    found += [_Tables(*pair) for pair in combinations_with_replacement(discrete, 2)]
+    if discrete:
+        found += [_Tables(*pair) for pair in product(discrete, _groups(some, gaussian, kinds, bins, side))]
+    return found
 
 
-def _groups(table: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: int, side: int) -> Iterator[_Group]:
+def _passes(tallies: Sequence[_Tables | _Moments], chunk: int) -> Iterator[list[_Tables | _Moments]]:
+    """Divide what has to be summed up into as few passes over the rows as memory permits."""
+    own: list[_Tables | _Moments] = []
+    cells = 0
+    for tally in tallies:
+        size = sum(rows * columns for rows, columns in tally.shapes)
+        if own and cells + size > chunk:
+            yield own
+            own, cells = [], 0
+        own.append(tally)
+        cells += size
+    if own:
+        yield own
+
+
+def _groups(some: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: int, side: int) -> Iterator[_Group]:
     """Gather columns into groups of at most ``side`` levels, or of one column; skip constant columns."""
-    members: list[tuple[int, Levels, int]] = []
+    members: dict[int, Values] = {}
     size = 0
     for column in columns:
-        level, n_levels = levels(table[:, column], kinds[column], bins)
-        if n_levels < 2:
+        ends = cut(some[:, column], kinds[column], bins)
+        if len(ends) < 2:
             continue
-        if members and size + n_levels > side:
-            yield _group(members)
-            members, size = [], 0
-        members.append((column, level, n_levels))
-        size += n_levels
+        if members and size + len(ends) > side:
+            yield _Group(tuple(members), tuple(members.values()))
+            members, size = {}, 0
+        members[column] = ends
+        size += len(ends)
     if members:
-        yield _group(members)
+        yield _Group(tuple(members), tuple(members.values()))
 
 
-def _group(members: Sequence[tuple[int, Levels, int]]) -> _Group:
-    counts, kept, observed, rows = [], [], [], []
-    for _, level, n_levels in members:
-        count = np.bincount(level)  # has n_levels + 1 entries if there are missing values
-        keep = np.arange(len(count)) != np.argmax(count)
-        counts.append(count)
-        kept.append(keep)
-        observed.append(np.arange(len(count)) < n_levels)
-        by_level = np.argsort(level, kind="stable")
-        rows.append(by_level[np.repeat(keep, count)])
-    n_rows = len(members[0][1])
-    all_counts, all_kept = np.concatenate(counts), np.concatenate(kept)
-    indices = np.concatenate(rows)
-    indptr = np.append(0, np.cumsum(all_counts[all_kept]))
-    # Sums of ones are exact in single precision up to 2**24 rows.
-    ones = np.ones(len(indices), np.float32 if n_rows <= 2**24 else np.float64)
-    transposed = sparse.csr_array((ones, indices, indptr), shape=(len(indptr) - 1, n_rows))
-    return _Group(
-        columns=np.array([column for column, _, _ in members]),
-        indicators=transposed.T.tocsr(),
-        counts=all_counts.astype(np.float64),
-        kept=all_kept,
+def _indicators(table: Values, group: _Group, chunk: int) -> _Indicators:
+    found = [levels(table[:, column], ends) for column, ends in zip(group.columns, group.ends, strict=True)]
+    # There is one more count if there are missing values.
+    counts = [np.bincount(level, minlength=len(ends)) for level, ends in zip(found, group.ends, strict=True)]
+    kept = [np.arange(len(count)) != np.argmax(count) for count in counts]
+    observed = [np.arange(len(count)) < len(ends) for count, ends in zip(counts, group.ends, strict=True)]
+    return _Indicators(
+        matrix=_matrix(found, counts, kept, chunk),
+        counts=np.concatenate(counts).astype(np.float64),
+        kept=np.concatenate(kept),
         observed=np.concatenate(observed),
         starts=_starts([len(count) for count in counts]),
-        observed_starts=_starts([n_levels for _, _, n_levels in members]),
     )
+
+
+def _matrix(
+    found: Sequence[Levels],
+    counts: Sequence[npt.NDArray[np.intp]],
+    kept: Sequence[npt.NDArray[np.bool_]],
+    chunk: int,
+) -> Values | sparse.csr_array:
+    """Indicators of the levels that are kept, (row, level), dense if they are few and not mostly zero."""
+    rows, indptr = len(found[0]), np.append(0, np.cumsum(np.concatenate(counts)[np.concatenate(kept)]))
+    size = len(indptr) - 1
+    # Sums of ones are exact in single precision up to 2**24 rows.
+    dtype = np.float32 if rows <= 2**24 else np.float64
+    if rows * size <= 2 * chunk and indptr[-1] >= SPARSE_DENSITY * rows * size:
+        dense = np.empty((size, rows), dtype)
+        numbers = ((level, number) for level, keep in zip(found, kept, strict=True) for number in np.flatnonzero(keep))
+        for own, (level, number) in zip(dense, numbers, strict=True):
+            np.equal(level, number, out=own)
+        return dense.T
+    by_level = [np.argsort(level, kind="stable") for level in found]
+    indices = np.concatenate(
+        [order[np.repeat(keep, count)] for order, keep, count in zip(by_level, kept, counts, strict=True)]
+    )
+    transposed = sparse.csr_array((np.ones(len(indices), dtype), indices, indptr), shape=(size, rows))
+    return transposed.T.tocsr()
 
 
 def _starts(lengths: Sequence[int]) -> npt.NDArray[np.intp]:
     return np.cumsum([0, *lengths[:-1]])
 
 
-def _pair_counts(left: _Group, right: _Group, chunk: int) -> Matrix:
+def _pair_counts(left: _Indicators, right: _Indicators, chunk: int) -> Matrix:
     """Return how often each observed level of one group occurs together with each level of the other."""
     table = np.zeros((len(left.counts), len(right.counts)))  # (level, level)
-    table[np.ix_(left.kept, right.kept)] = _products(left.indicators, right.indicators, chunk)
+    table[np.ix_(left.kept, right.kept)] = _products(left.matrix, right.matrix, chunk)
     table[:, ~right.kept] = left.counts[:, None] - np.add.reduceat(table, right.starts, axis=1)
     table[~left.kept] = 0.0
     table[~left.kept] = right.counts - np.add.reduceat(table, left.starts, axis=0)
     return table[np.ix_(left.observed, right.observed)]
 
 
-def _products(left: sparse.csr_array, right: sparse.csr_array, chunk: int) -> Values:
+def _products(left: Values | sparse.csr_array, right: Values | sparse.csr_array, chunk: int) -> Values:
     """Return leftᵀ right as a dense matrix."""
     n_rows, size = left.shape[0], left.shape[1] + right.shape[1]
-    if left.nnz + right.nnz < SPARSE_DENSITY * n_rows * size:
+    if sparse.issparse(left) and sparse.issparse(right) and left.nnz + right.nnz < SPARSE_DENSITY * n_rows * size:
         product: Values = (left.T.tocsr() @ right).toarray()
         return product
     total = np.zeros((left.shape[1], right.shape[1]), left.dtype)
     step = max(1, 4 * chunk // size)  # indicators take half the memory of counts; many short products would be slow
     for start in range(0, n_rows, step):
         rows = slice(start, start + step)
-        first = left[rows].toarray()
-        second = first if left is right else right[rows].toarray()  # AᵀA takes NumPy half the time of AᵀB
+        first = _dense(left[rows])
+        second = first if left is right else _dense(right[rows])  # AᵀA takes NumPy half the time of AᵀB
         total += first.T @ second
     return total
+
+
+def _dense(matrix: Values | sparse.csr_array) -> Values:
+    return matrix.toarray() if sparse.issparse(matrix) else matrix
 
 
 def _discrete_information(
@@ -348,28 +456,44 @@ def _discrete_information(
     return np.maximum((joint - entropies + f(total)) / known, 0.0)
 
 
-def _gaussian_information(table: Values, columns: Sequence[int], smoothing: float, chunk: int) -> Matrix:
-    """Return -½ log(1 - ρ²) from the rows in which both columns are observed."""
-    size = len(columns)
-    n, sums, squares, products = (np.zeros((size, size)) for _ in range(4))
-    shift, scale = _standardisation(table, columns)
-    step = max(1, chunk // size)
-    for start in range(0, table.shape[0], step):
-        values = (table[start : start + step, columns] - shift) / scale
-        seen = ~np.isnan(values)
-        values, weights = np.where(seen, values, 0.0), seen.astype(np.float64)
-        n += weights.T @ weights
-        sums += values.T @ weights  # of the first column, over the rows where the second is observed
-        squares += (values**2).T @ weights
-        products += values.T @ values
-    seen_once = np.maximum(n, 1.0)
-    variances = squares - sums**2 / seen_once  # times n, as are the covariances
-    covariances = products - sums * sums.T / seen_once
-    # The variance of a constant column may differ from zero by cancellation.
-    varies = (variances > 1e-12 * squares) & (variances.T > 1e-12 * squares.T)
-    correlations = covariances / np.sqrt(np.where(varies, variances * variances.T, 1.0))
-    shrunk = np.where(varies, correlations * (seen_once / (seen_once + smoothing)), 0.0)
-    return -0.5 * np.log(np.maximum(1.0 - shrunk**2, np.finfo(np.float64).eps))
+@dataclass(frozen=True)
+class _Moments:
+    """Sums from which follow the correlations of Gaussian columns, each pair in the rows in which both are observed."""
+
+    columns: tuple[int, ...]
+    shift: Matrix
+    scale: Matrix
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The shapes of what is summed up over the rows: numbers of rows, values, squares and products."""
+        return [(len(self.columns), len(self.columns))] * 4
+
+    def add(self, sums: Sequence[Matrix], part: _Part, chunk: int) -> None:
+        """Add the sums over some rows."""
+        step = max(1, chunk // len(self.columns))
+        n, firsts, squares, products = sums
+        for start in range(0, len(part.rows), step):
+            values = (part.rows[start : start + step, list(self.columns)] - self.shift) / self.scale
+            seen = ~np.isnan(values)
+            values, weights = np.where(seen, values, 0.0), seen.astype(np.float64)
+            n += weights.T @ weights
+            firsts += values.T @ weights  # of the first column, over the rows where the second is observed
+            squares += (values**2).T @ weights
+            products += values.T @ values
+
+    def fill(self, information: Matrix, sums: Sequence[Matrix], smoothing: float) -> None:
+        """Put -½ log(1 - ρ²) into a matrix of all columns."""
+        n, firsts, squares, products = sums
+        seen_once = np.maximum(n, 1.0)
+        variances = squares - firsts**2 / seen_once  # times n, as are the covariances
+        covariances = products - firsts * firsts.T / seen_once
+        # The variance of a constant column may differ from zero by cancellation.
+        varies = (variances > 1e-12 * squares) & (variances.T > 1e-12 * squares.T)
+        correlations = covariances / np.sqrt(np.where(varies, variances * variances.T, 1.0))
+        shrunk = np.where(varies, correlations * (seen_once / (seen_once + smoothing)), 0.0)
+        found = -0.5 * np.log(np.maximum(1.0 - shrunk**2, np.finfo(np.float64).eps))
+        information[np.ix_(self.columns, self.columns)] = found
 
 
 def _standardisation(table: Values, columns: Sequence[int]) -> tuple[Matrix, Matrix]:

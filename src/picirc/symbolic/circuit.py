@@ -12,8 +12,7 @@ from operator import or_
 from typing import Any, Protocol
 
 from picirc.errors import ArgumentError, StructureError
-from picirc.structure.bayesnet import Function
-from picirc.structure.dag import topological_order
+from picirc.structure.bayesnet import Function, topological_order
 from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
 
 

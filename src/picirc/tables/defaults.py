@@ -61,6 +61,8 @@ _OF_ANY = {
 # of missing cells times the cube of the number of correlated columns is above this.
 MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
+# A mixture has at most this many states, and at least this many rows for each.
+MOST_STATES, ROWS_PER_STATE = 512, 10
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000
 
@@ -90,7 +92,7 @@ class Defaults:
         floor: The smallest standard deviation (or scale) of an input, in units of the column's spread.
         members: The number of models that are averaged, each with other rows held out.
         block: The largest number of Gaussian columns that share a latent and a matrix of correlations; 1 for none.
-        tree_rows: The largest number of rows that the tree is learned from.
+        tree_rows: The largest number of rows of a table in memory that the tree is learned from.
         tree_reals: How the tree treats real columns: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
         tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
@@ -137,7 +139,7 @@ class Defaults:
     @property
     def planned_em(self) -> int:
         """The largest number of steps of all mixtures."""
-        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 3)
+        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 5)
 
     @property
     def planned(self) -> int:
@@ -198,8 +200,8 @@ def _for_size(rows: int, columns: int) -> Defaults:
         return Defaults(
             points=16, steps=600, rate=2e-2, weight_decay=0.3, patience=200, held_out=0.15, floor=0.1, members=4
         )
-    states, passes = (64, 12.0) if rows < 20_000 else (128, 8.0) if rows < 200_000 else (256, 3.0)
+    passes = 12.0 if rows < 20_000 else 8.0 if rows < 200_000 else 3.0
     return Defaults(
         points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows), steps=max(2000, min(4000, rows // 256)),
-        states=states, em_passes=passes,
+        states=min(MOST_STATES, rows // ROWS_PER_STATE), em_passes=passes, width=64,
     )  # fmt: skip

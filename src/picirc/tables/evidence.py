@@ -97,17 +97,11 @@ def one_of(values: Iterable[Any]) -> OneOf:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Evidence as the circuit takes it.
+    """Evidence as the circuit takes it."""
 
-    Attributes:
-        rows: Encoded values and indicators, ``(rows, width)``; NaN is unknown.
-        originals: The values of real columns as they came, which codes do not keep bit for bit.
-        regions: What is known of columns by range and set, by place.
-    """
-
-    rows: Numbers
-    originals: dict[str, Numbers]
-    regions: dict[int, Region]
+    rows: Numbers  # encoded values and indicators, `(rows, width)`; NaN is unknown
+    originals: dict[str, Numbers]  # the values of real columns as they came, which codes do not keep bit for bit
+    regions: dict[int, Region]  # what is known of columns by range and set, by place
 
 
 def read_evidence(schema: Schema, given: Any) -> Known:

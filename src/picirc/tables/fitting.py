@@ -19,25 +19,22 @@ import torch
 
 from picirc.checks import check_integer
 from picirc.data.dataset import hold_out
-from picirc.ensemble import Ensemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
-from picirc.learning.history import Callback, History
+from picirc.learning.history import Callback, History, Progress
 from picirc.learning.processes import Processes
-from picirc.learning.progress import Progress
 from picirc.model import Model
-from picirc.pic import PIC
+from picirc.pic import PIC, Ensemble
 from picirc.quadrature import shifted
-from picirc.structure.chow_liu import hidden_chow_liu
 from picirc.structure.information import mutual_information
-from picirc.structure.trees import LatentTree
+from picirc.structure.trees import LatentTree, latent_tree
 from picirc.tables import mixtures
 from picirc.tables.defaults import MOST_TREE_COLUMNS, Defaults, choose
 from picirc.tables.inference import far_values, unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
-from picirc.tables.streaming import TableData, read_data
+from picirc.tables.streaming import StreamRows, TableData, read_data
 
 _SCORED = 10_000  # rows, enough for a summary
 _SPLITS = 1_000_003  # added to the seed, as synthetic tables often come from the generator with the same small seed
@@ -79,9 +76,9 @@ def fit_table(
     table. If settings of the nets are given (``points``, ``width``, ``steps``, …), the model is a tree.
 
     A table in Parquet files that is larger than 16 million cells is never in memory as a whole: one pass keeps a sample
-    of its rows, from which follow the columns and the tree, and the training reads row groups in random order. Several
-    processes that ``torchrun`` has started train one model together, each with row groups of its own. In both cases,
-    and with checkpoints, the model is a tree.
+    of its rows, from which follow the columns, one counts what the tree follows from, and the training reads row groups
+    in random order. Several processes that ``torchrun`` has started train one model together, each with row groups of
+    its own. In both cases, and with checkpoints, the model is a tree.
 
     Args:
         table: A data frame (pandas, polars, pyarrow), an array, nested lists, a mapping from names to columns, the path
@@ -319,12 +316,9 @@ def _mixtures_of_classes(task: _Task, target: int) -> _Fitted:
 
 
 def _trees(task: _Task, rival: float) -> _Fitted:
-    chosen, rows = task.chosen, task.rows
-    kept, held = task.split(0)
-    tree = _tree(task.schema, rows if chosen.members > 1 else rows[kept], chosen, task.seed)
-    members = _members(task, tree, rival)
+    members = _members(task, _tree(task), rival)
     pics, histories = [pic for pic, _ in members], [history for _, history in members]
-    score = statistics.mean(history.best["valid"] for history in histories) if len(held) else None
+    score = statistics.mean(history.best["valid"] for history in histories) if len(task.split(0)[1]) else None
     return _Fitted("tree", _averaged(pics), pics, histories, {"tree": score})
 
 
@@ -352,27 +346,36 @@ def _members(task: _Task, tree: LatentTree, rival: float) -> list[Member]:
     return found
 
 
-def _tree(schema: Schema, rows: Numbers, chosen: Defaults, seed: int) -> LatentTree:
+def _tree(task: _Task) -> LatentTree:
+    """The tree of the rows that the members learn from."""
+    schema, chosen = task.schema, task.chosen
     if schema.width == 1:
         return LatentTree((-1,), ((0,),))
-    if len(rows) > chosen.tree_rows:
-        rows = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[: chosen.tree_rows])]
     kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in schema.columns]
     kinds += ["categorical"] * len(schema.indicators)
-    groups = _groups(schema, rows, chosen)
-    return hidden_chow_liu(rows, kinds, groups=groups, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+    weights = mutual_information(_tree_rows(task), kinds, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+    return latent_tree(weights, _groups(schema, weights, chosen.block))
 
 
-def _groups(schema: Schema, rows: Numbers, chosen: Defaults) -> list[list[int]]:
-    """The columns of each latent: Gaussian ones together, the most correlated first if there are too many."""
+def _tree_rows(task: _Task) -> Numbers | StreamRows:
+    held = task.split(0)[1] if task.chosen.members == 1 else np.arange(0)
+    if task.data.stream is not None:
+        return task.data.parts(task.schema, task.rows, held)
+    rows = np.delete(task.rows, held, 0)
+    chosen = np.random.default_rng(task.seed).permutation(len(rows))[: task.chosen.tree_rows]
+    return rows if len(chosen) == len(rows) else rows[np.sort(chosen)]
+
+
+def _groups(schema: Schema, weights: Numbers, most: int) -> list[list[int]]:
+    """The columns of each latent: Gaussian ones together, those that know most of each other first, up to ``most``."""
     groups = [[column] for column in range(schema.width)]
     joint = [i for i, column in enumerate(schema.columns) if isinstance(column.family, Gaussian)]
-    if len(joint) > 1 and chosen.block > 1:
-        weights = mutual_information(rows[:, joint], ["gaussian"] * len(joint), smoothing=chosen.tree_smoothing)
-        for i, j in np.dstack(np.unravel_index(np.argsort(-weights, None, kind="stable"), weights.shape))[0]:
+    if len(joint) > 1 and most > 1:
+        between = weights[np.ix_(joint, joint)]
+        for i, j in np.dstack(np.unravel_index(np.argsort(-between, None, kind="stable"), between.shape))[0]:
             a, b = groups[joint[i]], groups[joint[j]]
             alike = schema.columns[a[0]].family == schema.columns[b[0]].family
-            if a is not b and alike and len(a) + len(b) <= chosen.block:
+            if a is not b and alike and len(a) + len(b) <= most:
                 a += b
                 for column in b:
                     groups[column] = a

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +35,14 @@ class Trained:
 
     Attributes:
         states: That number.
+        smoothing: Their pseudo-observations, as in :class:`~picirc.tables.defaults.Defaults`.
         members: The mixtures, each trained without the rows held out by a split of its own.
         histories: How they were trained.
         score: The mean log-density of the encoded rows held out.
     """
 
     states: int
+    smoothing: float
     members: list[HCLT]
     histories: list[History]
     score: float
@@ -54,24 +56,30 @@ def search(
     seed: int,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
-    """The mixtures with the number of states that is best on the rows held out.
+    """The mixtures with the number of states and the smoothing that are best on the rows held out.
 
-    That number is multiplied by four as long as this helps; then half and twice the best are tried.
+    The number of states is multiplied by four as long as this helps; then half and twice the best are tried. Smoothing
+    is divided by three as long as this helps.
     """
-    tried: dict[int, Trained] = {}
+    tried: dict[tuple[int, float], Trained] = {}
 
-    def score(states: int) -> float:
+    def score(states: int, smoothing: float = chosen.smoothing) -> float:
         if not 1 <= states <= chosen.states:
             return -math.inf
-        if states not in tried:
-            tried[states] = train(schema, rows, splits, states, chosen, seed, callbacks, done=len(tried))
-        return tried[states].score
+        if (states, smoothing) not in tried:
+            own = replace(chosen, smoothing=smoothing)
+            tried[states, smoothing] = train(schema, rows, splits, states, own, seed, callbacks, done=len(tried))
+        return tried[states, smoothing].score
 
-    best = 1
-    while score(4 * best) > score(best):
-        best *= 4
-    candidates = [best, 2 * best, best // 2] if len(splits[0][1]) else [best]
-    return tried[max(candidates, key=score)]
+    states, smoothing = 1, chosen.smoothing
+    while score(4 * states) > score(states):
+        states *= 4
+    if not len(splits[0][1]):
+        return tried[states, smoothing]
+    states = max((states, 2 * states, states // 2), key=score)
+    while score(states, smoothing / 3) > score(states, smoothing):
+        smoothing /= 3
+    return tried[states, smoothing]
 
 
 def is_affordable(schema: Schema, rows: Numbers) -> bool:
@@ -85,8 +93,9 @@ def refit(schema: Schema, rows: Numbers, best: Trained, chosen: Defaults, seed: 
     """The mixtures of a search trained anew on all rows, for as many steps as were best."""
     steps = max(1, round(statistics.median(history.best["step"] for history in best.histories)))
     nothing = np.arange(0)
+    own = replace(chosen, smoothing=best.smoothing)
     return [
-        _member(schema, rows, (np.arange(len(rows)), nothing), best.states, chosen, seed + number, steps)[0]
+        _member(schema, rows, (np.arange(len(rows)), nothing), best.states, own, seed + number, steps)[0]
         for number in range(len(best.members))
     ]
 
@@ -147,7 +156,9 @@ def train(
         model, history = _member(schema, rows, split, states, chosen, seed + number, None, own)
         members.append(model)
         histories.append(history)
-    return Trained(states, members, histories, statistics.mean(history.best["valid"] for history in histories))
+    return Trained(
+        states, chosen.smoothing, members, histories, statistics.mean(history.best["valid"] for history in histories)
+    )
 
 
 def _counted(callback: Callback, steps: int, done: int) -> Callback:
@@ -177,7 +188,7 @@ def _member(
     model = HCLT(star(schema.width), schema.families, states, correlated=True, generator=source, dtype=dtype)
     batch = None if whole else max(2048, 16 * states)
     share = 1.0 if batch is None else min(1.0, batch / len(kept))
-    most = chosen.em_steps if whole else max(50, round(chosen.em_passes / share))
+    most = chosen.em_steps if whole else max(80, round(chosen.em_passes / share))
     every = 5 if whole else max(1, most // 10)
     return fit_em(
         model,

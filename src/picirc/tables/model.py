@@ -29,8 +29,7 @@ from picirc.qpc.distribution import QPC
 from picirc.qpc.validation import check_possible
 from picirc.quadrature import shifted
 from picirc.structure.trees import LatentTree
-from picirc.tables.answers import Answer
-from picirc.tables.cells import strange_cells
+from picirc.tables.answers import Answer, strange_cells
 from picirc.tables.defaults import MOST_POINTS
 from picirc.tables.evidence import read_event, read_evidence
 from picirc.tables.schema import EMPTY, Column, Numbers, Schema

@@ -2,14 +2,16 @@
 """Learning from tables that do not fit into memory.
 
 One pass over a table keeps a random sample of its rows, and with it the rows with the smallest and the largest number
-of each column and one for each category. What the columns are, and the tree, follow from these. Training then reads the
-row groups in random order, several at a time, through a buffer that is shuffled.
+of each column and one for each category. What the columns are follows from these. A second pass counts how often levels
+of two columns occur together, and the tree follows from the counts. Training then reads the row groups in random order,
+several at a time, through a buffer that is shuffled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -19,7 +21,7 @@ import torch
 from torch import Tensor
 
 from picirc.data.frames import Array, Frame, read_frame
-from picirc.data.streams import Group, Stream, open_stream
+from picirc.data.streams import CHUNK, Group, Stream, open_stream
 from picirc.errors import ArgumentError
 from picirc.learning.processes import Processes
 from picirc.tables.defaults import MOST_INTEGER_CATEGORIES
@@ -29,7 +31,7 @@ from picirc.tables.schema import Declared, Numbers, Schema
 MOST_CELLS = 2**24
 _SAMPLED_CELLS, _FEWEST_SAMPLED, _MOST_SAMPLED = 2**22, 10_000, 200_000
 _MOST_CATEGORIES = 100_000  # of a column that are told apart
-_SCANNED = 2**16  # rows of a chunk of the first pass
+_SCANNED = 2**16  # rows of a chunk of the first two passes
 _POOLED_CELLS, _FEWEST_POOLED = 2**22, 4096  # of the buffer that is shuffled
 _OPEN = 8  # row groups that are read at the same time
 
@@ -74,7 +76,12 @@ class TableData:
         own = rows[kept].astype(np.float32)
         if self.stream is None:
             return own
-        return StreamBatches(self.stream, schema.encode, np.sort(self.indices[held]), own, size, seed)
+        return StreamBatches(self.parts(schema, rows, held), own, size, seed)
+
+    def parts(self, schema: Schema, rows: Numbers, held: Array) -> StreamRows:
+        """All rows of a streamed table but those held out; the arguments are those of ``training``."""
+        assert self.stream is not None
+        return StreamRows(self.stream, schema.encode, np.sort(self.indices[held]), rows)
 
 
 def read_data(table: Any, seed: int) -> TableData:
@@ -185,6 +192,50 @@ def _merged(scans: Sequence[_Scan], stream: Stream, container: str) -> TableData
     return TableData(frame, stream.rows, stream, numbers[places], missing)
 
 
+# The second pass
+
+
+class StreamRows:
+    """Encoded rows of a table in files.
+
+    Args:
+        stream: The table.
+        encode: Makes numbers of some of its rows.
+        held: The numbers of rows to leave out, ascending.
+        some: Encoded rows: a sample with the ends and the categories of all columns.
+    """
+
+    def __init__(self, stream: Stream, encode: Callable[[Any], Array], held: Array, some: Array) -> None:
+        self.stream, self.some = stream, some
+        self._encode, self._held = encode, held
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return self.stream.rows - len(self._held)
+
+    def of(self, group: Group, size: int = CHUNK, shard: int = 0, every: int = 1) -> Iterator[Array]:
+        """The rows of a group in chunks, or those of one in so many chunks."""
+        start = group.start
+        for number, chunk in enumerate(self.stream.chunks(group, size)):
+            stop = start + chunk.num_rows
+            if number % every == shard:
+                first, last = np.searchsorted(self._held, [start, stop])
+                rows = self._encode(chunk)
+                yield np.delete(rows, self._held[first:last] - start, 0) if last > first else rows
+            start = stop
+
+    def __iter__(self) -> Iterator[Array]:
+        """The rows of this process's row groups."""
+        processes = Processes.current()
+        for group in self.stream.groups[processes.rank :: processes.count]:
+            yield from self.of(group, _SCANNED)
+
+    def add_up(self, sums: Sequence[Array]) -> None:
+        """Add up sums over all processes in place."""
+        Processes.current().add_up([torch.from_numpy(own) for own in sums])
+
+
 # Training
 
 
@@ -195,26 +246,15 @@ class StreamBatches:
     in every step, so that processes never wait for each other and none is left without rows.
 
     Args:
-        stream: The table.
-        encode: Makes numbers of some of its rows.
-        held: The numbers of rows to leave out, ascending.
+        rows: The rows of the table.
         some: Encoded rows for start values.
         size: The rows of a batch.
         seed: Decides the order.
         shards: The number of shards; by default that of the processes.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        encode: Callable[[Any], Array],
-        held: Array,
-        some: Array,
-        size: int,
-        seed: int,
-        shards: int | None = None,
-    ) -> None:
-        self._stream, self._encode, self._held, self._some = stream, encode, held, some
+    def __init__(self, rows: StreamRows, some: Array, size: int, seed: int, shards: int | None = None) -> None:
+        self._rows, self._some = rows, some
         self._size, self._seed, self._shards = size, seed, shards or Processes.current().count
         self._readers: dict[int, _Reader] = {}
         self._next = 0
@@ -222,7 +262,7 @@ class StreamBatches:
     @property
     def rows(self) -> int:
         """The number of rows."""
-        return self._stream.rows - len(self._held)
+        return self._rows.count
 
     def some(self) -> Tensor:
         """Rows of the sample."""
@@ -247,41 +287,25 @@ class StreamBatches:
 
     def _reader(self, shard: int) -> _Reader:
         if shard not in self._readers:
-            groups = self._stream.groups[shard :: self._shards]
-            # With fewer groups than shards, all read the same groups and take every so manieth chunk of them.
-            every = 1 if len(self._stream.groups) >= self._shards else self._shards
-            own = groups if every == 1 else self._stream.groups
-            self._readers[shard] = _Reader(self._rows_of, own, shard, every, self._seed, self._some.shape[1])
+            rows_of, groups, columns = self._rows.of, self._rows.stream.groups, self._rows.some.shape[1]
+            if len(groups) < self._shards:
+                # All read the same groups, and take every so manieth chunk of them.
+                rows_of = partial(rows_of, shard=shard, every=self._shards)
+            else:
+                groups = groups[shard :: self._shards]
+            self._readers[shard] = _Reader(rows_of, groups, columns, [self._seed, shard])
         return self._readers[shard]
-
-    def _rows_of(self, group: Group, shard: int, every: int) -> Iterator[Array]:
-        """The encoded rows of a group that are not held out."""
-        start = group.start
-        for number, chunk in enumerate(self._stream.chunks(group)):
-            stop = start + chunk.num_rows
-            if every == 1 or number % every == shard:
-                first, last = np.searchsorted(self._held, [start, stop])
-                out = (self._held[first:last] - start).astype(np.int64)
-                rows: Numbers = self._encode(chunk).astype(np.float32)
-                yield np.delete(rows, out, 0) if len(out) else rows
-            start = stop
 
 
 class _Reader:
     """Endless rows of some row groups in random order."""
 
     def __init__(
-        self,
-        rows_of: Callable[[Group, int, int], Iterator[Array]],
-        groups: Sequence[Group],
-        shard: int,
-        every: int,
-        seed: int,
-        columns: int,
+        self, rows_of: Callable[[Group], Iterator[Array]], groups: Sequence[Group], columns: int, seeds: list[int]
     ) -> None:
-        self._rows_of, self._groups, self._shard, self._every = rows_of, tuple(groups), shard, every
+        self._rows_of, self._groups = rows_of, groups
         self._pool = max(_FEWEST_POOLED, _POOLED_CELLS // columns)
-        self._source = self._shuffled(seed)
+        self._source = self._shuffled(seeds)
         self._ready: Numbers = np.empty((0, columns), np.float32)
         self._used = 0
 
@@ -297,10 +321,10 @@ class _Reader:
                 return np.concatenate(parts)
             self._ready, self._used = next(self._source), 0
 
-    def _shuffled(self, seed: int) -> Iterator[Array]:
+    def _shuffled(self, seeds: list[int]) -> Iterator[Array]:
         """Rows in random order: half of a full buffer at a time, and at the end of an epoch the rest."""
         for epoch in count():
-            source, pool, filled, seen = np.random.default_rng([seed, self._shard, epoch, 3]), [], 0, 0
+            source, pool, filled, seen = np.random.default_rng([*seeds, epoch, 3]), [], 0, 0
             for rows in self._interleaved(source):
                 pool.append(rows)
                 filled += len(rows)
@@ -319,10 +343,10 @@ class _Reader:
         opened: list[Iterator[Array]] = []
         while waiting or opened:
             while waiting and len(opened) < _OPEN:
-                opened.append(self._rows_of(waiting.pop(), self._shard, self._every))
+                opened.append(self._rows_of(waiting.pop()))
             place = int(source.integers(len(opened)))
             rows = next(opened[place], None)
             if rows is None:
                 del opened[place]
             else:
-                yield rows
+                yield rows.astype(np.float32)
