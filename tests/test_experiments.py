@@ -17,12 +17,16 @@ import picirc as pc
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
-NAMES = ("images", "best", "binomial", "steps", "ptb", "cost", "fourier", "heatmaps", "binary", "grids", "search")
+NAMES = (
+    *("images", "best", "binomial", "steps", "seeds", "ptb", "cost", "fourier", "heatmaps"),
+    *("binary", "grids", "search"),
+)
 PICTURES = {
     "images": "scatter.png",
     "best": "best.png",
     "binomial": "scatter.png",
     "steps": "steps.png",
+    "seeds": "seeds.png",
     "ptb": "bits.png",
     "cost": "cost.png",
     "fourier": "density.png",
