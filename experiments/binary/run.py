@@ -92,7 +92,7 @@ def draw(records: Sequence[Record], folder: Path) -> None:
         panel.set_xlim(low, high)
         panel.set_xlabel(f"test log-likelihood, % above {REFERENCE} (logarithmic beyond 2 %)")
         light_grid(panel)
-        legend_below(panel, entries, columns=len(entries))
+        legend_below(panel, entries, columns=5)
 
 
 def summary(records: Sequence[Record]) -> str:
