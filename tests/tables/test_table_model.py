@@ -474,3 +474,17 @@ def test_a_model_and_its_schema_belong_together(model, mixed_model):
     with pytest.raises(pc.ArgumentError, match="schema: expected the families of the model"):
         pc.TableModel(mixed_model.schema, model.pic, 8)
     assert repr(model).startswith("TableModel(8 columns, ")
+
+
+def test_the_mean_of_a_spiked_column_may_lie_between_the_spike_and_the_other_values():
+    """A column that is mostly zero and otherwise above 100: its mean is below 100, and imputing gives that mean."""
+    rng = np.random.default_rng(3)
+    paid = np.where(rng.random(600) < 0.8, 0.0, 100 + rng.exponential(50, 600))
+    model = pc.fit_table({"paid": paid, "other": rng.normal(size=600)}, steps=20, points=8, width=16)
+    assert model.schema.columns[0].spikes == (0.0,)
+    row = {"paid": [None], "other": [0.0]}
+    mean = float(model.predict(row, "paid")[0])
+    assert 5 < mean < 95
+    assert float(model.impute(row)["paid"][0]) == pytest.approx(mean, rel=1e-6)
+    drawn = np.asarray(model.sample(300, seed=0)["paid"])
+    assert drawn[drawn != 0].min() >= 100, "a draw is a spike or one of the other values"

@@ -184,7 +184,7 @@ class TableModel:
         rows = np.where(np.isnan(rows), _as_many(evidence.rows, len(rows)), rows)
         count = check_integer("copies", copies or 1)
         filled = [self._filled(rows, how, source, evidence.regions) for _ in range(count)]
-        found = [self.schema.fill(frame, one) for one in filled]
+        found = [self.schema.fill(frame, one, means=how == "mean") for one in filled]
         return found[0] if copies is None else found
 
     def predict(self, table: Any, column: str, given: Any = None) -> Array:

@@ -174,7 +174,7 @@ class Column:
         kept = replace(self, dtype={"date": "integer", "datetime": "float"}.get(self.dtype, self.dtype))
         return np.asarray(kept.decode(codes), np.float64)
 
-    def decode(self, codes: Numbers, exact: bool = False) -> Array:
+    def decode(self, codes: Numbers, exact: bool = False, means: bool = False) -> Array:
         """The values that the numbers of the family stand for.
 
         Integers and booleans become floats, and strings objects, where something is missing (NaN).
@@ -182,6 +182,7 @@ class Column:
         Args:
             codes: The numbers.
             exact: Do not round numbers to integers; dates are days since 1970.
+            means: The codes are those of means, which may lie between a spike and all other values.
         """
         gone = np.isnan(codes)
         if self.kind == EMPTY:
@@ -194,7 +195,7 @@ class Column:
             return found if self.dtype == "text" else _typed(found.astype(np.float64), self.dtype)
         values = codes
         if self.knots:
-            values = self._from_scores(codes)
+            values = self._from_scores(codes, means)
         elif self.real:
             with np.errstate(over="ignore"):
                 values = self.location + self.scale * codes
@@ -249,10 +250,15 @@ class Column:
             found = np.where(values == spike, atom, found)
         return found
 
-    def _from_scores(self, codes: Numbers) -> Numbers:
-        """The values of codes, inside the range seen."""
+    def _from_scores(self, codes: Numbers, means: bool = False) -> Numbers:
+        """The values of codes, inside the range seen: of the values that are no spikes, or for means of all."""
         at, known = (np.array(part) for part in zip(*self.knots, strict=True))
         found: Numbers = np.interp(codes, known, at)
+        if means:  # the inverse of what `_scores` does outside the knots
+            for end, step, beyond in ((0, 1, codes < known[0]), (-1, -2, codes > known[-1])):
+                slope = (at[step] - at[end]) / (known[step] - known[end])
+                found = np.where(beyond, at[end] + (codes - known[end]) * slope, found)
+            found = np.clip(found, self.low, self.high)
         found[np.isnan(codes)] = np.nan
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
             found = np.where(codes == atom, spike, found)
@@ -579,12 +585,12 @@ class Schema:
         container = self.container if like is None else read_frame(like).container
         return self.assemble(self.decoded(array), container, like)
 
-    def decoded(self, array: Any) -> dict[str, Array]:
-        """The columns of ``decode``, by name."""
+    def decoded(self, array: Any, means: bool = False) -> dict[str, Array]:
+        """The columns of ``decode``, by name; see :meth:`Column.decode` for ``means``."""
         codes = np.asarray(array, np.float64)
         if codes.ndim != 2 or codes.shape[1] not in (len(self.columns), self.width):
             raise ArgumentError("array", f"shape (rows, {len(self.columns)})", f"shape {codes.shape}")
-        return {column.name: column.decode(codes[:, place]) for place, column in enumerate(self.columns)}
+        return {column.name: column.decode(codes[:, place], means=means) for place, column in enumerate(self.columns)}
 
     def assemble(self, columns: Mapping[str, Array], container: str, like: Any = None) -> Any:
         """A table of a given kind from decoded columns."""
@@ -611,14 +617,14 @@ class Schema:
             found[column.name] = cells.objects() if column.dtype in ("integer", "boolean") else values.tolist()
         return found
 
-    def fill(self, table: Any, array: Any) -> Any:
-        """The table with the values of an encoded array in its missing cells.
+    def fill(self, table: Any, array: Any, means: bool = False) -> Any:
+        """The table with the values of an encoded array in its missing cells; they may be means.
 
         Observed cells stay as they are, bit for bit; empty columns stay empty. Columns that are absent are added.
         """
         frame = read_frame(table)
         names = self.match(frame, self.names if frame.named else ())
-        values = self.decoded(array)
+        values = self.decoded(array, means)
         kept = [column for column in self.columns if column.kind != EMPTY and column.name in names]
         filled = fill(frame, {names[c.name]: (frame.cells(names[c.name], c.dtype), values[c.name]) for c in kept})
         lacking = {name: own for name, own in values.items() if name not in names}
