@@ -223,7 +223,7 @@ class PIC(Model):
         for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
             assert isinstance(bank, Bank)
             if bank.sharing == "full" and step.family.softmax:
-                continue  # all variables together are like none of them; from uniform tables the states part sooner
+                continue  # pooled frequencies suit no single variable; states separate sooner from uniform tables
             columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
