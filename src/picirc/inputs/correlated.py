@@ -95,8 +95,7 @@ class Block:
 
         def found(x: Tensor) -> Tensor:
             patterns = _Patterns.of(x, self.matrices)
-            spread = torch.where(patterns.seen, 1.0, patterns.covariance().diagonal(dim1=2, dim2=3))
-            return self._located(patterns.regress(self._scores(x)), spread.sqrt()[:, patterns.which])
+            return self._located(patterns.regress(self._scores(x)), patterns.variance().sqrt()[:, patterns.which])
 
         return self._in_pieces(found, x, 2)
 
@@ -106,12 +105,12 @@ class Block:
         def found(x: Tensor) -> Tensor:
             patterns = _Patterns.of(x, self.matrices)
             scores = self._scores(x)
-            precision = patterns.precision()
-            weight = torch.where(patterns.seen, precision.diagonal(dim1=2, dim2=3), 1.0)
-            alone = scores - patterns.apply(precision / weight.unsqueeze(3), scores)
-            spread = torch.where(patterns.seen, 1 / weight, patterns.covariance().diagonal(dim1=2, dim2=3))
-            mean = torch.where(x.isnan().unsqueeze(1), patterns.regress(scores), alone)
-            return self._located(mean, spread.sqrt()[:, patterns.which])
+            expected = patterns.regress(scores)
+            variance = torch.where(patterns.seen, 1 / patterns.precision_given_others(), patterns.variance())
+            variance = variance[:, patterns.which]  # (parts, batch, m)
+            # The inverse of the observed part times the observed scores is P times the completed ones.
+            alone = scores - patterns.explain(scores + expected) * variance.mT.unsqueeze(2)
+            return self._located(torch.where(x.isnan().unsqueeze(1), expected, alone), variance.sqrt())
 
         return self._in_pieces(found, x, 2)
 
@@ -128,7 +127,7 @@ class Block:
         for some, share in zip(x.split(self._piece(x), 1), shares.split(self._piece(x), 2), strict=True):
             patterns = _Patterns.of(some, self.matrices)
             scale = torch.einsum("gkb,gik,gjk->gbij", share, std, std)
-            found.append((scale * patterns.covariance()[:, patterns.which]).sum(0))
+            found.append((scale * patterns.covariances()[:, patterns.which]).sum(0))
         return torch.cat(found)
 
     def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -190,7 +189,7 @@ class Block:
             if not bool(patterns.seen.all()):
                 scores = scores + patterns.regress(scores)
                 counts = own.new_zeros(states, len(patterns.seen)).index_add(1, patterns.which, own)
-                total[:, 1:, 1:] += torch.einsum("kp,kpij->kij", counts, patterns.covariance())
+                total[:, 1:, 1:] += patterns.covariance_of_all(counts)
             moments = torch.nn.functional.pad(scores.squeeze(2), (0, 0, 1, 0), value=1.0)  # (states, m + 1, batch)
             total += (moments * own.unsqueeze(1)) @ moments.mT
         return total
@@ -230,9 +229,7 @@ class Block:
         patterns = _Patterns.of(x, matrices)
         found = patterns.regress(((x - mean) / std).nan_to_num(0.0)[None, :, None])  # (1, m, 1, batch)
         if noise is not None:
-            unit = torch.diag_embed(patterns.seen.to(x.dtype))
-            factor = torch.linalg.cholesky(patterns.covariance() + unit)
-            found = found + patterns.apply(factor, noise[None, :, None])
+            found = found + patterns.shocks(noise[None, :, None])
         return torch.where(x.isnan(), mean + std * found[0, :, 0], x)
 
     def _own_params(self) -> Tensor:
@@ -254,7 +251,7 @@ class Block:
         return torch.where(values.isnan(), 0.0, values.nan_to_num(0.0) - mean) / std
 
     def _log_density(self, patterns: _Patterns, scores: Tensor) -> Tensor:
-        white = patterns.whiten(scores)
+        white = patterns.whiten(scores + patterns.regress(scores))
         logs = self._own_params()[..., 1].log() + HALF_LOG_TWO_PI  # (parts, m, states)
         constant = patterns.seen.to(logs.dtype) @ logs + patterns.half_log_det().unsqueeze(2)  # (parts, patterns, …)
         return -(0.5 * white.square().sum(1) + constant[:, patterns.which].mT).flatten(0, 1)
@@ -273,7 +270,8 @@ class Block:
     def _piece(self, x: Tensor) -> int:
         """The number of data points that a query processes at once."""
         columns, batch = x.shape
-        each = columns * max(self.params.shape[1], columns * len(self.matrices) if bool(x.isnan().any()) else 1)
+        longest = int(x.isnan().sum(0).max()) if batch else 0
+        each = max(columns * self.params.shape[1], longest**2 * len(self.matrices))
         return max(1, min(batch, _LARGEST_PIECE // each))
 
 
@@ -295,59 +293,112 @@ def _normal_form(family: Gaussian, mean: Tensor, covariance: Tensor) -> tuple[Te
 
 @dataclass(frozen=True, eq=False)
 class _Patterns:
-    """The different sets of observed columns in a batch, with what follows from each."""
+    """The different sets of missing columns in a batch, with what follows from each.
 
-    matrices: Tensor  # the correlation matrices `(parts, m, m)`
+    With P the inverse of the correlation matrix, missing scores given observed ones have the covariance ``V = P_mm⁻¹``
+    and the mean ``−V P_mo r_o``. So only matrices of the size of the missing part are inverted for each pattern, and
+    those of shorter patterns are padded.
+    """
+
+    factor: Tensor  # the Cholesky factors of the correlation matrices `(parts, m, m)`
+    precision: Tensor  # their inverses P
     seen: Tensor  # `(patterns, m)`, true where a column is observed
     which: Tensor  # the pattern of each data point `(batch,)`
-    # The Cholesky factors of the observed parts of the matrices, with ones for the rest, `(parts, patterns, m, m)`.
-    factor: Tensor
+    places: Tensor  # the missing columns `(patterns, k)`, zero for padding
+    filled: Tensor  # `(patterns, k)`, false for padding
+    small: Tensor  # the Cholesky factors of P_mm, with ones for padding, `(parts, patterns, k, k)`
+    spread: Tensor  # the covariances V, likewise
 
     @staticmethod
     def of(x: Tensor, matrices: Tensor) -> _Patterns:
-        observed = ~x.isnan().T
-        if bool(observed.all()):
-            seen, which = observed[:1], observed.new_zeros(len(observed), dtype=torch.long)
+        missing = x.isnan().T
+        if bool(missing.any()):
+            gone, which = torch.unique(missing, dim=0, return_inverse=True)
         else:
-            seen, which = torch.unique(observed, dim=0, return_inverse=True)
-        both = seen.unsqueeze(2) & seen.unsqueeze(1)
-        unit = torch.diag_embed((~seen).to(matrices.dtype))
-        part = torch.where(both, matrices.unsqueeze(1), 0.0) + unit
-        return _Patterns(matrices, seen, which, torch.linalg.cholesky(part))
+            gone, which = missing[:1], missing.new_zeros(len(missing), dtype=torch.long)
+        longest = int(gone.sum(1).max()) if len(gone) else 0
+        # A stable sort brings the missing columns to the front, in their order.
+        places = gone.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :longest]
+        filled = gone.gather(1, places)
+        places = places.masked_fill(~filled, 0)
+        # In double precision, as an inverse has few digits left where correlations are strong.
+        factor = torch.linalg.cholesky(matrices.double())
+        precision = torch.cholesky_inverse(factor)
+        both = filled.unsqueeze(2) & filled.unsqueeze(1)
+        part = precision[:, places.unsqueeze(2), places.unsqueeze(1)]
+        small = torch.linalg.cholesky(torch.where(both, part, torch.diag_embed((~filled).double())))
+        factor, precision, small, spread = (
+            tensor.to(matrices.dtype) for tensor in (factor, precision, small, torch.cholesky_inverse(small))
+        )
+        return _Patterns(factor, precision, ~gone, which, places, filled, small, spread)
 
     def whiten(self, scores: Tensor) -> Tensor:
-        """Observed scores ``(parts, m, states, batch)`` as independent ones."""
-        unit = torch.eye(self.seen.shape[1], dtype=self.factor.dtype, device=self.factor.device)
-        return self.apply(torch.linalg.solve_triangular(self.factor, unit, upper=False), scores)
+        """Complete scores ``(parts, m, states, batch)`` as independent ones."""
+        white: Tensor = torch.linalg.solve_triangular(self.factor, scores.flatten(2), upper=False)
+        return white.view_as(scores)
 
     def half_log_det(self) -> Tensor:
-        """Half the log-determinants of the observed parts, ``(parts, patterns)``."""
-        return self.factor.diagonal(dim1=2, dim2=3).log().sum(2)
+        """Half the log-determinants of the observed parts of the matrices, ``(parts, patterns)``."""
+        logs = self.small.diagonal(dim1=2, dim2=3).log().sum(2)
+        logs = logs + self.factor.diagonal(dim1=1, dim2=2).log().sum(1, keepdim=True)
+        return torch.where(self.seen.any(1), logs, 0.0)  # exactly zero where nothing is observed
 
-    def precision(self) -> Tensor:
-        """The inverses of the observed parts, with zeros for the rest, ``(parts, patterns, m, m)``."""
-        both = self.seen.unsqueeze(2) & self.seen.unsqueeze(1)
-        return torch.where(both, torch.cholesky_inverse(self.factor), 0.0)
+    def explain(self, scores: Tensor) -> Tensor:
+        """``P r``, like the scores r."""
+        return (self.precision @ scores.flatten(2)).view_as(scores)
 
     def regress(self, scores: Tensor) -> Tensor:
         """Expected scores of missing columns given observed ones, zero for the latter: like the scores."""
-        return self.apply(self._white_cross().mT, self.whiten(scores))
+        part = self._of_missing(self.explain(scores))
+        return self._to_columns(-torch.einsum("gbij,gjsb->gisb", self.spread[:, self.which], part), scores)
 
-    def covariance(self) -> Tensor:
-        """The covariances of the missing scores given the observed ones, zero for the latter."""
-        # Not with the inverse of the observed part, which for strong correlations has no digits left to subtract.
-        cross = self._white_cross()
-        neither = ~self.seen.unsqueeze(2) & ~self.seen.unsqueeze(1)
-        return torch.where(neither, self.matrices.unsqueeze(1) - cross.mT @ cross, 0.0)
+    def shocks(self, noise: Tensor) -> Tensor:
+        """Draws of the missing scores around their means from standard normal numbers, like the scores."""
+        part = self._of_missing(noise).permute(0, 3, 1, 2)  # (parts, batch, k, states)
+        factor = self.small[:, self.which].mT
+        return self._to_columns(torch.linalg.solve_triangular(factor, part, upper=True).permute(0, 2, 3, 1), noise)
 
-    def apply(self, matrices: Tensor, scores: Tensor) -> Tensor:
-        """The matrix of each data point's part and pattern times its scores ``(parts, m, states, batch)``."""
-        if matrices.shape[1] == 1:
-            return (matrices[:, 0] @ scores.flatten(2)).view_as(scores)
-        return torch.einsum("gbij,gjsb->gisb", matrices[:, self.which], scores)
+    def variance(self) -> Tensor:
+        """The variances of the missing scores given the observed ones, one for the latter: ``(parts, patterns, m)``."""
+        own = self.spread.diagonal(dim1=2, dim2=3) * self.filled
+        found = own.new_zeros(len(own), *self.seen.shape)
+        found = found.scatter_add(2, self.places.expand_as(own), own)
+        return torch.where(self.seen, 1.0, found)
 
-    def _white_cross(self) -> Tensor:
-        """Correlations of observed columns, made independent (rows), with missing ones."""
-        cross = torch.where(self.seen.unsqueeze(2) & ~self.seen.unsqueeze(1), self.matrices.unsqueeze(1), 0.0)
-        found: Tensor = torch.linalg.solve_triangular(self.factor, cross, upper=False)
-        return found
+    def precision_given_others(self) -> Tensor:
+        """The diagonals of the inverses of the observed parts of the matrices: ``(parts, patterns, m)``."""
+        rows = torch.where(self.filled.unsqueeze(2), self.precision[:, self.places], 0.0)  # (parts, patterns, k, m)
+        lost = (rows * (self.spread @ rows)).sum(2)
+        return self.precision.diagonal(dim1=1, dim2=2).unsqueeze(1) - lost
+
+    def covariances(self) -> Tensor:
+        """The covariances of all scores given the observed ones, ``(parts, patterns, m, m)``."""
+        own, size = self._own_covariances(), self.seen.shape[1]
+        found = own.new_zeros(*own.shape[:2], size * size)
+        found = found.scatter_add(2, self._cells().expand(*own.shape[:2], -1), own.flatten(2))
+        return found.view(*own.shape[:2], size, size)
+
+    def covariance_of_all(self, counts: Tensor) -> Tensor:
+        """The sum of the covariances over all patterns, each so many times ``(parts, patterns)``: ``(parts, m, m)``."""
+        own, size = self._own_covariances() * counts[..., None, None], self.seen.shape[1]
+        found = own.new_zeros(len(own), size * size)
+        return found.index_add(1, self._cells().flatten(), own.flatten(1)).view(-1, size, size)
+
+    def _own_covariances(self) -> Tensor:
+        return torch.where(self.filled.unsqueeze(2) & self.filled.unsqueeze(1), self.spread, 0.0)
+
+    def _cells(self) -> Tensor:
+        """Where the elements of a small matrix belong in a flat large one, ``(patterns, k · k)``."""
+        return (self.places.unsqueeze(2) * self.seen.shape[1] + self.places.unsqueeze(1)).flatten(1)
+
+    def _of_missing(self, scores: Tensor) -> Tensor:
+        """The scores ``(parts, k, states, batch)`` of missing columns, zero for padding."""
+        places, filled = (tensor[self.which].T.unsqueeze(1) for tensor in (self.places, self.filled))
+        index = places.expand(len(scores), -1, scores.shape[2], -1)
+        return torch.where(filled, scores.gather(1, index), 0.0)
+
+    def _to_columns(self, part: Tensor, like: Tensor) -> Tensor:
+        """The inverse of ``_of_missing``, with zeros for observed columns."""
+        index = self.places[self.which].T.unsqueeze(1).expand_as(part)
+        filled = self.filled[self.which].T.unsqueeze(1)
+        return torch.zeros_like(like).scatter_add(1, index, torch.where(filled, part, 0.0))
