@@ -285,7 +285,7 @@ def mice_forest(table: Frame) -> Frame:
     import miceforest
 
     coded = table.astype(dict.fromkeys(categories(table), "category"))
-    kernel = miceforest.ImputationKernel(coded, num_datasets=1, random_state=0)
+    kernel = miceforest.ImputationKernel(coded, num_datasets=1, random_state=0, mean_match_strategy="fast")
     kernel.mice(4, verbose=False)
     found = kernel.complete_data(0)
     return found.astype(dict.fromkeys(categories(table), object))

@@ -12,6 +12,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ Scores = dict[str, float]
 
 def main() -> None:
     options = _options()
-    jobs = [job for job in _jobs(options) if job["task"] in options.tasks]
+    jobs = [job for job in _jobs(options) if job["task"] in options.tasks and _wanted(job, options.methods)]
     known = {_key(record) for record in _records(options.output)}
     until = time.monotonic() + 60 * options.minutes if options.minutes else np.inf
     for job in jobs:
@@ -52,6 +53,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tables", nargs="+", default=names(), choices=names())
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--methods", choices=("ours", "others", "all"), default="all")
     parser.add_argument("--splits", type=int, default=3, help="random parts into training and test rows")
     parser.add_argument("--minutes", type=float, help="start no job after this time; the next run goes on")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the file of finished jobs")
@@ -65,6 +67,10 @@ def _jobs(options: argparse.Namespace) -> Iterator[Job]:
                 for setting in SETTINGS.get(task, ({},)):
                     for method in (OURS, *methods):
                         yield {"task": task, "table": table, "split": split, **setting, "method": method}
+
+
+def _wanted(job: Job, methods: str) -> bool:
+    return methods == "all" or (job["method"] == OURS) == (methods == "ours")
 
 
 def _run(job: Job) -> dict[str, Any]:
@@ -177,14 +183,25 @@ def classification(job: Job) -> Scores:
     return found
 
 
+def _sampled(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Complete training rows, at most 10,000 of them, and test rows."""
+    train, test = _split(job, load(job["table"]).dropna())
+    return train.sample(min(len(train), 10_000), random_state=0).reset_index(drop=True), test
+
+
+@lru_cache(1)
+def _model(table: str, split: int) -> pc.TableModel:
+    """Our model for the two tasks that ask one of whole rows."""
+    return pc.fit_table(_sampled({"table": table, "split": split})[0], unseen="missing")
+
+
 def synthesis(job: Job) -> Scores:
     """Shape and Trend of sdmetrics; how well boosting tells rows apart, and learns from them."""
     from sdmetrics.reports.single_table import QualityReport
 
-    train, test = _split(job, load(job["table"]).dropna())
-    train = train.sample(min(len(train), 10_000), random_state=0).reset_index(drop=True)
+    train, test = _sampled(job)
     if job["method"] == OURS:
-        rows = pc.fit_table(train).sample(len(train), seed=0)
+        rows = _model(job["table"], job["split"]).sample(len(train), seed=0)
     else:
         rows = SYNTHESISERS[job["method"]](train, len(train))
     rows = rows[list(train)]
@@ -212,7 +229,7 @@ def _told_apart(real: pd.DataFrame, drawn: pd.DataFrame) -> float:
 
 def anomalies(job: Job) -> Scores:
     """The area under the curve for test rows with one cell from another row."""
-    train, test = _split(job, load(job["table"]).dropna())
+    train, test = _sampled(job)
     source = np.random.default_rng([job["split"], 3])
     swapped = test.copy()
     for row in range(len(test)):
@@ -220,7 +237,7 @@ def anomalies(job: Job) -> Scores:
         swapped.loc[row, column] = test.loc[int(source.integers(len(test))), column]
     rows = pd.concat([test, swapped], ignore_index=True)
     if job["method"] == OURS:
-        scores = -pc.fit_table(train, unseen="missing").log_density(rows)
+        scores = -_model(job["table"], job["split"]).log_density(rows)
     else:
         coded = [pd.get_dummies(frame, dtype=float) for frame in (train, rows)]
         forest = IsolationForest(random_state=0).fit(coded[0])
