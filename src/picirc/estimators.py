@@ -31,10 +31,10 @@ from picirc.io.describe import only, take
 from picirc.io.files import refusing
 from picirc.sequences.fit import fit_sequences
 from picirc.sequences.model import QUANTILES, SequenceModel
+from picirc.tables.column import EMPTY, Declared, Numbers
 from picirc.tables.fitting import fit_table
 from picirc.tables.inference import declarations
 from picirc.tables.model import HOW, TableModel
-from picirc.tables.schema import EMPTY, Declared, Numbers
 
 __all__ = ["ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer", "PICSequences"]
 

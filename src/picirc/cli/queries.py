@@ -55,9 +55,10 @@ from picirc.quadrature import (
 from picirc.report import write_report
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
+from picirc.tables.column import EMPTY, Column
 from picirc.tables.evidence import between, missing, observed, one_of
 from picirc.tables.model import TableModel
-from picirc.tables.schema import EMPTY, Column, Schema
+from picirc.tables.schema import Schema
 
 How = Literal["mean", "median", "mode", "sample"]
 Array = npt.NDArray[Any]

@@ -20,7 +20,7 @@ from picirc.inputs.correlated import Block
 from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import Component, components
 from picirc.qpc.validation import as_points, check_possible
-from picirc.tables.schema import Column, Numbers
+from picirc.tables.column import Column, Numbers
 
 _BISECTIONS = 70
 _DRAWS, _CELLS = 8192, 64  # for columns that are correlated with restricted ones

@@ -15,7 +15,8 @@ from picirc.data.dates import is_date, is_iso, read_dates
 from picirc.data.frames import column_named, is_missing, read_frame
 from picirc.engine.regions import Region
 from picirc.errors import ArgumentError
-from picirc.tables.schema import EMPTY, Column, Numbers, Schema
+from picirc.tables.column import EMPTY, Column, Numbers
+from picirc.tables.schema import Schema
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,11 @@ from picirc.quadrature import shifted
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree, latent_tree
 from picirc.tables import mixtures
+from picirc.tables.column import EMPTY, Declared, Numbers
 from picirc.tables.defaults import MOST_TREE_COLUMNS, Defaults, choose
 from picirc.tables.inference import far_values, unhelpful_columns
 from picirc.tables.model import TableModel
-from picirc.tables.schema import EMPTY, Declared, Numbers, Schema
+from picirc.tables.schema import Schema
 from picirc.tables.streaming import StreamRows, TableData, read_data
 
 _SCORED = 10_000  # rows, enough for a summary

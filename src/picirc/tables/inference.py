@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from picirc.data.frames import Cells, Frame, Label, column_named, few, native_type
+from picirc.data.assemble import native_type
+from picirc.data.frames import Cells, Frame, Label, column_named, few
 from picirc.data.tables import disguised, dtype_for
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
 from picirc.inputs.location import LocationScale
+from picirc.tables.column import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 from picirc.tables.defaults import (
     DISTINCT_TEXT_SHARE,
     FEWEST_IDENTIFIERS,
@@ -41,7 +43,6 @@ from picirc.tables.defaults import (
     STEEPEST,
     choose,
 )
-from picirc.tables.schema import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 
 AUTO = "auto"
 WORDS = (AUTO, SCORES, *KINDS.values())

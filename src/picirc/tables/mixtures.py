@@ -21,8 +21,9 @@ from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import star
+from picirc.tables.column import Numbers
 from picirc.tables.defaults import MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, Defaults
-from picirc.tables.schema import Numbers, Schema
+from picirc.tables.schema import Schema
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
 

@@ -30,9 +30,10 @@ from picirc.qpc.validation import check_possible
 from picirc.quadrature import shifted
 from picirc.structure.trees import LatentTree
 from picirc.tables.answers import Answer, strange_cells
+from picirc.tables.column import EMPTY, Column, Numbers
 from picirc.tables.defaults import MOST_POINTS
 from picirc.tables.evidence import read_event, read_evidence
-from picirc.tables.schema import EMPTY, Column, Numbers, Schema
+from picirc.tables.schema import Schema
 
 HOW = ("mean", "median", "mode", "sample")
 _ROWS = 1024  # of a query at a time

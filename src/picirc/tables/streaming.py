@@ -24,8 +24,9 @@ from picirc.data.frames import Array, Frame, read_frame
 from picirc.data.streams import CHUNK, Group, Stream, open_stream
 from picirc.errors import ArgumentError
 from picirc.learning.processes import Processes
+from picirc.tables.column import Declared, Numbers
 from picirc.tables.defaults import MOST_INTEGER_CATEGORIES
-from picirc.tables.schema import Declared, Numbers, Schema
+from picirc.tables.schema import Schema
 
 # Tables of at most this many cells are read as a whole.
 MOST_CELLS = 2**24
