@@ -199,8 +199,9 @@ class Block:
 
         Args:
             statistics: What ``statistics`` returned, with the parameters of this block.
-            smoothing: The number of pseudo-observations in each state, which have the covariance of all states pooled.
-                That one has as many pseudo-observations whose columns are independent.
+            smoothing: The number of pseudo-observations in each state for each column (a covariance has as many
+                parameters for each), which have the covariance of all states pooled. That one has as many
+                pseudo-observations whose columns are independent.
             rate: The size of the step, 1 for a full one; or one for each state, ``(1, states)``.
         """
         mean, std = (values.T for values in self.params.unbind(-1))  # (states, m)
@@ -208,7 +209,7 @@ class Block:
         shift = statistics[:, 0, 1:] / weight.clamp(min=torch.finfo(weight.dtype).tiny)
         scatter = statistics[:, 1:, 1:] - weight.unsqueeze(2) * _square(shift)
         scatter = scatter * std.unsqueeze(2) * std.unsqueeze(1)
-        lasting = smoothing + torch.finfo(weight.dtype).eps
+        lasting = smoothing * mean.shape[1] + torch.finfo(weight.dtype).eps
         pooled = scatter.sum(0) / weight.sum()
         pooled = torch.lerp(pooled, pooled.diag().diag(), lasting / (weight.sum() + lasting))
         covariance = (scatter + lasting * pooled) / (weight + lasting).unsqueeze(2)

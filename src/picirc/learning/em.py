@@ -63,7 +63,7 @@ def fit_em(
             likelihood (when ``smoothing`` is zero).
         steps: The largest number of steps.
         schedule: The step sizes η of mini-batches; by default 0.5 → 0.005 by cosine, once over all steps.
-        smoothing: Pseudo-observations added to each distribution.
+        smoothing: Pseudo-observations added to each distribution; for correlated columns for each of them.
         validate_every: Steps between validations.
         patience: Steps without improvement after which training stops; None for never.
         seed: Decides the order of the data.

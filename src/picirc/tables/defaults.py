@@ -100,7 +100,7 @@ class Defaults:
         states: The largest number of states of a mixture.
         em_steps: The largest number of steps of EM, if each sees all rows.
         em_passes: How often EM sees every row of a table that is too large for that.
-        smoothing: Pseudo-observations in each state of a mixture, for each of its correlated columns.
+        smoothing: Pseudo-observations of each distribution in a state of a mixture; of correlated columns for each.
         target_steps: The largest number of steps of the training for a column to predict.
         target_rate: The step size at its start.
         emphasis: How much the likelihood of that column given the others weighs beside the likelihood of the rows.

@@ -198,6 +198,11 @@ class _Task:
         return [self.split(member) for member in range(self.chosen.members)]
 
     @property
+    def sharpens(self) -> bool:
+        """Whether training goes on for the sake of a column to predict."""
+        return self.target is not None and self.data.stream is None and len(self.split(0)[1]) > 0
+
+    @property
     def kinds(self) -> list[str]:
         """The kinds of models to try: those that can be trained in reasonable time, if none is asked for."""
         if self.chosen.kind != "auto":
@@ -239,51 +244,49 @@ def _fitted(task: _Task) -> _Fitted:
     found: list[_Fitted] = []
     rival = -math.inf  # what the first member of a tree has to reach for others to be trained
     for kind in task.kinds:
-        if kind == "tree" and task.target is None:
+        if kind == "tree":
             found.append(_trees(task, rival))
-        elif kind == "tree":
-            # Beside a mixture a single tree has to do: training for a target takes long enough.
-            own = task if len(task.kinds) == 1 else replace(task, chosen=replace(task.chosen, members=1))
-            found.append(_sharpened(_trees(own, rival), own))
-        elif task.target is not None and task.schema.columns[task.target].categories:
+        elif task.target is None:
+            found.append(_mixtures(task))
+        elif task.schema.columns[task.target].categories:
             found.append(_mixtures_of_classes(task, task.target))
         else:
-            found.append(_mixtures(task))
-            rival = found[-1].histories[0].best["valid"]
+            found.append(_sharpened(_mixtures(task), task))
         if found[-1].histories[-1].stopped == "interrupted":
             break
+        rival = found[-1].histories[0].best["valid"]
     best = max(found, key=lambda fitted: fitted.score)
     return replace(best, scores={kind: score for fitted in found for kind, score in fitted.scores.items()})
 
 
 def _sharpened(fitted: _Fitted, task: _Task) -> _Fitted:
     """Go on with the training of every member, now for the sake of a column to predict."""
-    chosen = task.chosen
-    if task.data.stream is not None or not len(task.split(0)[1]):
+    if not task.sharpens:
         return fitted
-    steps, rate = chosen.target_steps, chosen.target_rate
-    members, histories = [], []
-    for number, member in enumerate(fitted.members):
-        kept, held = task.split(number)
-        model, history = fit(
-            member,
-            task.rows[kept],
-            task.rows[held],
-            rule=shifted(chosen.points) if member.has_rule else None,
-            batch_size=chosen.batch_size,
-            steps=steps,
-            schedule=Cosine(rate, rate / 30, period=None, warmup=steps // 20),
-            clip=chosen.clip,
-            target=task.target,
-            emphasis=chosen.emphasis,
-            validate_every=max(1, steps // 20),
-            patience=max(1, steps // 4),
-            seed=task.seed + number,
-        )
-        members.append(model)
-        histories.append(history)
+    pairs = [_sharpen(member, task, number) for number, member in enumerate(fitted.members)]
+    members, histories = [member for member, _ in pairs], [history for _, history in pairs]
     score = statistics.mean(history.best["valid"] for history in histories)
     return _Fitted(fitted.kind, _averaged(members), members, histories, {fitted.kind: score})
+
+
+def _sharpen(member: Any, task: _Task, number: int) -> tuple[Any, History]:
+    chosen, steps, rate = task.chosen, task.chosen.target_steps, task.chosen.target_rate
+    kept, held = task.split(number)
+    return fit(
+        member,
+        task.rows[kept],
+        task.rows[held],
+        rule=shifted(chosen.points) if member.has_rule else None,
+        batch_size=chosen.batch_size,
+        steps=steps,
+        schedule=Cosine(rate, rate / 30, period=None, warmup=steps // 20),
+        clip=chosen.clip,
+        target=task.target,
+        emphasis=chosen.emphasis,
+        validate_every=max(1, steps // 20),
+        patience=max(1, steps // 4),
+        seed=task.seed + number,
+    )
 
 
 def _averaged(members: Sequence[Any]) -> Model:
@@ -304,16 +307,26 @@ def _mixtures(task: _Task) -> _Fitted:
 
 
 def _mixtures_of_classes(task: _Task, target: int) -> _Fitted:
-    """Mixtures trained for a column to predict, with the number of states of each category that is best at that."""
-    best, states = None, 1
-    while best is None or states * len(task.schema.columns[target].categories) <= task.chosen.states:
-        members = mixtures.of_classes(task.schema, task.rows, task.splits, target, states, task.chosen, task.seed)
-        begun = _Fitted("mixture", _averaged(members), members, [History()], {"mixture": None})
-        found = _sharpened(begun, task)
-        if best is not None and found.score <= best.score:
-            break
-        best, states = found, 4 * states
-    return best
+    """Mixtures trained for a column to predict: the states of each category and the smoothing that are best at that."""
+    tried: dict[tuple[int, float], _Fitted] = {}
+    classes = len(task.schema.columns[target].categories)
+
+    def score(states: int, smoothing: float) -> float:
+        if states > 1 and states * classes > task.chosen.states:
+            return -math.inf
+        if (states, smoothing) not in tried:
+            own = replace(task.chosen, smoothing=smoothing)
+            members = mixtures.of_classes(task.schema, task.rows, task.splits, target, states, own, task.seed)
+            begun = _Fitted("mixture", _averaged(members), members, [History()], {"mixture": None})
+            tried[states, smoothing] = _sharpened(begun, task)
+        return tried[states, smoothing].score
+
+    states, smoothing = 1, task.chosen.smoothing
+    while score(4 * states, smoothing) > score(states, smoothing):
+        states *= 4
+    while score(states, 3 * smoothing) > score(states, smoothing):
+        smoothing *= 3
+    return tried[states, smoothing]
 
 
 def _trees(task: _Task, rival: float) -> _Fitted:
@@ -341,7 +354,10 @@ def _members(task: _Task, tree: LatentTree, rival: float) -> list[Member]:
         seed = task.seed + number
         train = task.data.training(task.schema, task.rows, kept, held, chosen.batch_size, seed)
         places = task.checkpoints | {"out": None if out is None else out / f"member{number}"}
-        found.append(_train(task.schema, tree, train, task.rows[held], chosen, seed, own, places))
+        pic, history = _train(task.schema, tree, train, task.rows[held], chosen, seed, own, places)
+        if task.sharpens and history.stopped != "interrupted":
+            pic, history = _sharpen(pic, task, number)
+        found.append((pic, history))
         if found[-1][1].stopped == "interrupted" or found[-1][1].best["valid"] < rival:
             break
     return found

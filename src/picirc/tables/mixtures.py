@@ -28,6 +28,7 @@ from picirc.tables.schema import Schema
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
 
 _ROWS_PER_STATE = 5  # of a class
+_JOINT_STEPS = 5  # of EM for the states of all classes together
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,11 @@ def of_classes(
             count = max(1, min(states, len(own) // _ROWS_PER_STATE))
             parts.append(_member(schema, rows, (own, others), count, chosen, seed + number, None)[0].double())
             shares.append(float(len(own)))
-        found.append(average(parts, shares))
+        joined = average(parts, shares)
+        if len(kept) <= MOST_ROWS_AT_ONCE:
+            # With few rows, covariances are drawn towards what the states of all classes have in common.
+            joined = fit_em(joined, rows[kept], batch_size=None, steps=_JOINT_STEPS, smoothing=chosen.smoothing)[0]
+        found.append(joined)
     return found
 
 
@@ -185,7 +190,6 @@ def _member(
     whole = len(kept) <= MOST_ROWS_AT_ONCE
     dtype = torch.float64 if whole else torch.float32
     source = torch.Generator().manual_seed(seed)
-    joint = sum(isinstance(family, Gaussian) for family in schema.families)
     model = HCLT(star(schema.width), schema.families, states, correlated=True, generator=source, dtype=dtype)
     batch = None if whole else max(2048, 16 * states)
     share = 1.0 if batch is None else min(1.0, batch / len(kept))
@@ -198,7 +202,7 @@ def _member(
         batch_size=batch,
         steps=steps or most,
         schedule=Cosine(0.9, 0.02, period=None),
-        smoothing=chosen.smoothing * max(2, joint) * share,
+        smoothing=chosen.smoothing * share,
         validate_every=min(every, steps or most),
         patience=10 if whole else most,
         seed=seed,
