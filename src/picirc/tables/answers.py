@@ -182,7 +182,7 @@ class Conditional:
         """
         ends = torch.from_numpy(edges)
         total = torch.zeros(len(edges) - 1 + len(_atoms(self._qpc.families[place])), dtype=torch.float64)
-        for number, family, params, weights in self._mixtures[place]:
+        for number, family, params, weights in self.mixtures[place]:
             masses = _pieces(family, params, ends, self._regions.get(place))
             agreement = self._agreement(number, place, ends, weights)
             if agreement is not None:
@@ -195,7 +195,7 @@ class Conditional:
     def probabilities(self, place: int) -> Numbers:
         """The probabilities of the categories of a column that is not known exactly."""
         total: Tensor | None = None
-        for _, family, params, weights in self._mixtures[place]:
+        for _, family, params, weights in self.mixtures[place]:
             table = family.table(params)
             assert table is not None, "only asked of columns of categories"
             masses = table.exp()
@@ -209,11 +209,11 @@ class Conditional:
         """The expectation in the units of the table; None where a range leaves no closed form."""
         if _mates(self._qpc, place) & set(self._regions):
             return None
-        parts = self._mixtures[place]
+        parts = self.mixtures[place]
         return float(sum(weights @ column.expectation(family, params) for _, family, params, weights in parts))
 
     @cached_property
-    def _mixtures(self) -> dict[int, list[tuple[int, Family, Tensor, Tensor]]]:
+    def mixtures(self) -> dict[int, list[tuple[int, Family, Tensor, Tensor]]]:
         """For each column the numbers of its inputs, with family, parameters ``(states, P)`` and weights ``(states,)``.
 
         The parameters are those given the values alone: in a state, regions of the column itself and of columns that

@@ -34,6 +34,9 @@ SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 20, 8
 LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST = 20, 8, 32, 1e-3
+FEWEST_BEYOND = 10  # rows in the first and in the last piece
+# The numbers of pieces that are tried when the trained model is calibrated; none is one of them.
+CALIBRATED = (8, 16, 32, 64, 128)
 
 # In a table with no more columns than this, all Gaussian columns share one latent, with correlations; in a wider one,
 # such as the pixels of images, columns with latents of their own fit better.

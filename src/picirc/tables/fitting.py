@@ -30,9 +30,10 @@ from picirc.quadrature import shifted
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree, latent_tree
 from picirc.tables import mixtures
+from picirc.tables.calibration import calibrated, marginals, recoded
 from picirc.tables.column import EMPTY, Declared, Numbers
-from picirc.tables.defaults import MOST_TREE_COLUMNS, Defaults, choose
-from picirc.tables.inference import far_values, unhelpful_columns
+from picirc.tables.defaults import CALIBRATED, MOST_TREE_COLUMNS, ROWS_PER_KNOT, Defaults, choose
+from picirc.tables.inference import AUTO, declarations, far_values, unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import Schema
 from picirc.tables.streaming import StreamRows, TableData, read_data
@@ -139,8 +140,10 @@ def fit_table(
         if sys.stderr.isatty() and not callbacks if progress is None else progress:
             callbacks = [*callbacks, stack.enter_context(Progress(chosen.planned))]
         fitted = _fitted(replace(task, callbacks=callbacks))
-    model = TableModel(schema, fitted.model, chosen.points)
+    declared = declarations(columns, frame.names)
+    model, valid = _calibrated(task, fitted, [name for name in schema.names if declared[name] != AUTO])
     kept, held = task.split(0)
+    rows = recoded(schema.columns, model.schema.columns, rows)
     model.summary = {
         "rows": {"train": data.rows - len(held), "valid": len(held)},
         "columns": len(schema.columns),
@@ -150,10 +153,7 @@ def fit_table(
         "scores": fitted.scores,
         "training": _training(fitted.histories[0]) | {"stopped": fitted.histories[-1].stopped},
         # Several models have learned from every row, a single one only from those kept.
-        "log_density": {
-            "train": _mean(model, rows if chosen.members > 1 else rows[kept]),
-            "valid": _mean_held_out(task, fitted.members),
-        },
+        "log_density": {"train": _mean(model, rows if chosen.members > 1 else rows[kept]), "valid": valid},
         "seconds": {"training": time.perf_counter() - started},
     }
     return model
@@ -440,12 +440,31 @@ def _training(history: History) -> dict[str, Any]:
     return {"stopped": history.stopped, "best_step": best, "records": records}
 
 
-def _mean_held_out(task: _Task, members: Sequence[Model]) -> float | None:
-    """The mean log-density of the rows held out, each under the models that have not seen it."""
-    models = [TableModel(task.schema, member, task.chosen.points) for member in members]
-    scores = [_mean(model, task.rows[task.split(number)[1]]) for number, model in enumerate(models)]
-    known = [score for score in scores if score is not None]
-    return sum(known) / len(known) if known else None
+def _calibrated(task: _Task, fitted: _Fitted, declared: Sequence[str]) -> tuple[TableModel, float | None]:
+    """The model, calibrated if rows held out are then more probable, and their mean log-density.
+
+    Each of these rows is judged by the models that have not seen it.
+    """
+    schema, points = task.schema, task.chosen.points
+    members = [TableModel(schema, member, points) for member in fitted.members]
+    known = [marginals(member) for member in members]
+
+    def score(pieces: int) -> float:
+        scores = []
+        for number, member in enumerate(members):
+            kept, held = task.split(number)
+            found = calibrated(member, known[number], task.rows[kept], pieces, declared) if pieces else member
+            scores.append(_mean(found, recoded(schema.columns, found.schema.columns, task.rows[held])))
+        values = [value for value in scores if value is not None]
+        return sum(values) / len(values) if values else -math.inf
+
+    model = TableModel(schema, fitted.model, points)
+    # Codes that were trained to predict a column stay as they are.
+    tried = [pieces for pieces in CALIBRATED if pieces * ROWS_PER_KNOT <= len(task.rows) and not task.sharpens]
+    scores = {pieces: score(pieces) for pieces in (0, *tried)}
+    best = max(scores, key=lambda pieces: scores[pieces])
+    valid = scores[best] if math.isfinite(scores[best]) else None
+    return (calibrated(model, marginals(model), task.rows, best, declared) if best else model), valid
 
 
 def _mean(model: TableModel, rows: Numbers) -> float | None:

@@ -7,7 +7,7 @@ This is the only place where the type of a column is inferred.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from picirc.inputs.location import LocationScale
 from picirc.tables.column import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 from picirc.tables.defaults import (
     DISTINCT_TEXT_SHARE,
+    FEWEST_BEYOND,
     FEWEST_IDENTIFIERS,
     FEWEST_IN_SPIKE,
     FEWEST_KNOTS,
@@ -336,7 +337,8 @@ def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked:
         raise ArgumentError(
             column_named(cells.name), "values that occur often, for 'spiked'", "none", "declare it 'scores'"
         )
-    knots = _knots(rest, scale)
+    pieces = int(np.clip(len(rest) // ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS))
+    knots = knots_of(rest, scale, pieces, lambda _, levels: ndtri(levels))
     if len(knots) < 2:
         raise ArgumentError(column_named(cells.name), "different numbers for 'scores'", f"{low:g} … {high:g}")
     plain = Column(cells.name, Gaussian(min_std=floor), cells.dtype, (), location, scale, low, high, missing, knots)
@@ -346,23 +348,32 @@ def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked:
     return replace(plain, family=Spiked(tuple(atoms), floor), spikes=tuple(spikes.tolist()))
 
 
-def _knots(observed: Numbers, scale: float) -> tuple[tuple[float, float], ...]:
-    """Values and normal scores: knots lie between different values, at levels whose scores are evenly spaced.
+def knots_of(
+    observed: Numbers, scale: float, pieces: int, coded: Callable[[Numbers, Numbers], Numbers]
+) -> tuple[tuple[float, float], ...]:
+    """Values and codes: knots lie between different values, at levels whose normal scores are evenly spaced.
 
     So a value that occurs often, such as an integer, has the density of the gap around it.
+
+    Args:
+        observed: The values of a column.
+        scale: Their spread.
+        pieces: The number of pieces, at most.
+        coded: The codes of values and of the shares of the column below them.
     """
     values, counts = np.unique(observed, return_counts=True)
     if len(values) < 2:
         return ()
-    pieces = int(np.clip(len(observed) // ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS))
     shares = np.cumsum(counts) / len(observed)
     ends = (0.5 * counts[0] / len(observed), 1 - 0.5 * counts[-1] / len(observed))
     between, levels = (values[:-1] + values[1:]) / 2, shares[:-1]
     first, final = (float(ndtri(end)) for end in ends)
     wanted = ndtr(np.linspace(first, final, pieces + 1)[1:-1])
     chosen = np.unique(np.clip(np.searchsorted(levels, wanted), 0, len(levels) - 1))
+    # A piece with few rows has a slope by chance, and the outer ones go on beyond the values seen.
+    chosen = chosen[np.minimum(levels[chosen], 1 - levels[chosen]) * len(observed) >= FEWEST_BEYOND]
     at = np.concatenate([values[:1], between[chosen], values[-1:]])
-    scores = ndtri(np.concatenate([ends[:1], levels[chosen], ends[1:]]))
+    scores = coded(at, np.concatenate([ends[:1], levels[chosen], ends[1:]]))
     # Steeper pieces would give values that happen to be close to each other a huge density.
     found, last = [(float(at[0]), float(scores[0]))], (float(at[-1]), float(scores[-1]))
     for value, score in zip(at[1:-1].tolist(), scores[1:-1].tolist(), strict=True):

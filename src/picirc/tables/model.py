@@ -67,6 +67,12 @@ class TableModel:
         self.points = check_integer("points", points, most=MOST_POINTS)
         self.summary: dict[str, Any] = dict(summary or {})
 
+    def with_schema(self, schema: Schema) -> TableModel:
+        """The same model of a table whose values have other codes."""
+        found = TableModel(schema, self.pic, self.points, self.summary)
+        found.qpc = self.qpc
+        return found
+
     @cached_property
     def qpc(self) -> QPC:
         """The circuit that answers all queries, in double precision; built on first use."""
