@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import picirc as pc
-from harness import Desk, Figures, Job, Settings
+from harness import Context, Figures, Job, Settings
 from picirc.data import Dataset
 from stand_ins import cut, stand_in
 
@@ -69,7 +69,7 @@ class Trained:
         return found
 
 
-Extra = Callable[[Trained, Figures, Desk], Figures]
+Extra = Callable[[Trained, Figures, Context], Figures]
 
 
 def density_job(key: str, settings: Settings, extra: Extra | None = None) -> Job:
@@ -210,14 +210,14 @@ def progress(steps: int) -> Callable[[Mapping[str, float]], None]:
     return pc.Progress(steps)
 
 
-def _estimate(settings: Settings, desk: Desk, extra: Extra | None) -> Figures:
-    data = load_data(settings["data"], desk.quick)
-    structure = make_structure(settings["structure"], data, desk.runs / "trees")
+def _estimate(settings: Settings, context: Context, extra: Extra | None) -> Figures:
+    data = load_data(settings["data"], context.quick)
+    structure = make_structure(settings["structure"], data, context.runs / "trees")
     model = build(structure, data.categories, settings)
-    model, history = train_on(model, data.train, data.valid, settings, desk.checkpoints)
+    model, history = train_on(model, data.train, data.valid, settings, context.checkpoints)
     trained = Trained(model, history, data, settings)
     figures = figures_of(trained)
-    return figures | (extra(trained, figures, desk) if extra else {})
+    return figures | (extra(trained, figures, context) if extra else {})
 
 
 def figures_of(trained: Trained) -> Figures:

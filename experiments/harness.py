@@ -41,7 +41,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Desk:
+class Context:
     """Where a job works.
 
     Attributes:
@@ -70,7 +70,7 @@ class Job:
 
     key: str
     settings: Settings
-    run: Callable[[Settings, Desk], Figures]
+    run: Callable[[Settings, Context], Figures]
     needs: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -187,13 +187,13 @@ class Runner:
     def _run(self, job: Job, about: Mapping[str, object]) -> None:
         runs = self.root / "runs"
         checkpoints = runs / self.name / f"{job.key}-{job.digest}"
-        desk = Desk(self.quick, self.folder, runs, checkpoints)
+        context = Context(self.quick, self.folder, runs, checkpoints)
         self.folder.mkdir(parents=True, exist_ok=True)
         figures: Figures = {}
         started, before = time.perf_counter(), _spent(checkpoints)
         try:
             with self.budget.enforced():
-                memory = peak(lambda: figures.update(job.run(job.settings, desk)), times=1)
+                memory = peak(lambda: figures.update(job.run(job.settings, context)), times=1)
         except KeyboardInterrupt:
             _spend(checkpoints, before + time.perf_counter() - started)
             raise

@@ -174,7 +174,7 @@ def test_a_job_with_other_settings_is_run_again(tmp_path):
     harness = module("harness")
 
     def run(steps):
-        job = harness.Job("one", {"steps": steps, "seed": 0}, lambda settings, desk: {"test": settings["steps"]})
+        job = harness.Job("one", {"steps": steps, "seed": 0}, lambda settings, context: {"test": settings["steps"]})
         runner = harness.Runner("trial", tmp_path)
         assert runner.run([job])
         return [record["figures"]["test"] for record in runner.records([job])]
@@ -188,10 +188,10 @@ def test_a_job_with_other_settings_is_run_again(tmp_path):
 def test_a_job_that_fails_does_not_stop_the_others(tmp_path, capsys):
     harness = module("harness")
 
-    def fail(settings, desk):
+    def fail(settings, context):
         raise ZeroDivisionError("no luck")
 
-    jobs = [harness.Job("bad", {}, fail), harness.Job("good", {}, lambda settings, desk: {"test": 1.0})]
+    jobs = [harness.Job("bad", {}, fail), harness.Job("good", {}, lambda settings, context: {"test": 1.0})]
     assert not harness.Runner("trial", tmp_path).run(jobs)
     assert [record["key"] for record in records("trial", tmp_path)] == ["good"]
     assert "no luck" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from best.recipes import RECIPES, Recipe, Stage
 from best.recipes import quick as small
 from best.warm import begin_with
 from density import Structure, learned_tree, load_data, make_structure, train_on
-from harness import Desk, Figures, Job, Record, Settings, read_records
+from harness import Context, Figures, Job, Record, Settings, read_records
 from picirc.data import Dataset
 from plots import BLUE, NAMES, bars, canvas
 
@@ -69,26 +69,26 @@ def _job(data: str, name: str, recipe: Recipe, others: Mapping[str, Job]) -> Job
     return Job(f"{data}-{name}", {**settings, "needs": needs}, learn, needs)
 
 
-def learn(settings: Settings, desk: Desk) -> Figures:
+def learn(settings: Settings, context: Context) -> Figures:
     """Train the components one after the other, weigh them, and keep the mixture."""
     recipe = Recipe.read(settings)
-    data = load_data(settings["data"], desk.quick)
+    data = load_data(settings["data"], context.quick)
     if recipe.after:
-        (before,) = _records(settings["needs"], desk)
-        parts, seconds = split(_mixture(before, desk), data, recipe), 0.0
+        (before,) = _records(settings["needs"], context)
+        parts, seconds = split(_mixture(before, context), data, recipe), 0.0
     else:
-        first, seconds = _start(recipe, data, desk)
-        parts = _clustered(recipe, data, first, desk)
+        first, seconds = _start(recipe, data, context)
+        parts = _clustered(recipe, data, first, context)
     components = []
     for number, part in enumerate(parts):
-        component, spent = _train(part, recipe, recipe.stages, data, desk.checkpoints / str(number))
+        component, spent = _train(part, recipe, recipe.stages, data, context.checkpoints / str(number))
         components.append(component)
         seconds += spent
     chosen = torch.randperm(len(data.train), generator=torch.Generator().manual_seed(recipe.seed))[:WEIGHING_ROWS]
     even = (1 / len(components),) * len(components)
     mixture = Mixture(tuple(components), even, recipe.points, data.image_shape or (), recipe.reach)
     mixture = mixture.weighed(data.train[chosen.numpy()])
-    folder = desk.runs / "models" / desk.checkpoints.name
+    folder = context.runs / "models" / context.checkpoints.name
     mixture.save(folder)
     return {
         "valid": pc.bits_per_dimension(mixture.mean_log_prob(data.valid), data.valid.shape[1]),
@@ -101,24 +101,24 @@ def learn(settings: Settings, desk: Desk) -> Figures:
     }
 
 
-def choose(settings: Settings, desk: Desk) -> Figures:
+def choose(settings: Settings, context: Context) -> Figures:
     """Test the model that is best on validation."""
-    candidates = {record["key"]: record for record in _records(settings["candidates"], desk)}
+    candidates = {record["key"]: record for record in _records(settings["candidates"], context)}
     valid = {key: record["figures"]["valid"] for key, record in candidates.items()}
     best = min(valid, key=lambda key: float(valid[key]))
-    data = load_data(settings["data"], desk.quick)
-    bits = pc.bits_per_dimension(_mixture(candidates[best], desk).mean_log_prob(data.test), data.test.shape[1])
+    data = load_data(settings["data"], context.quick)
+    bits = pc.bits_per_dimension(_mixture(candidates[best], context).mean_log_prob(data.test), data.test.shape[1])
     return {"chosen": best, "valid": valid, "test": bits, "train_seconds": _seconds(candidates[best])}
 
 
-def _records(wanted: Mapping[str, str], desk: Desk) -> list[Record]:
+def _records(wanted: Mapping[str, str], context: Context) -> list[Record]:
     """The records of some jobs, by their keys and digests."""
-    found = {(record["key"], record["digest"]): record for record in read_records(desk.folder)}
+    found = {(record["key"], record["digest"]): record for record in read_records(context.folder)}
     return [found[key, digest] for key, digest in wanted.items()]
 
 
-def _mixture(record: Record, desk: Desk) -> Mixture:
-    return Mixture.load(desk.runs / "models" / record["figures"]["model"])
+def _mixture(record: Record, context: Context) -> Mixture:
+    return Mixture.load(context.runs / "models" / record["figures"]["model"])
 
 
 def _seconds(record: Record) -> float:
@@ -126,20 +126,20 @@ def _seconds(record: Record) -> float:
     return float(record["seconds"] + record["figures"].get("seconds_before", 0.0))
 
 
-def _clustered(recipe: Recipe, data: Dataset, first: pc.PIC | None, desk: Desk) -> Iterator[Part]:
+def _clustered(recipe: Recipe, data: Dataset, first: pc.PIC | None, context: Context) -> Iterator[Part]:
     """The clusters of the images."""
     labels, valid_labels = clusters((data.train, data.valid), recipe.components, recipe.seed)
     for number in range(recipe.components):
         rows, valid = data.train[labels == number], data.valid[valid_labels == number]
-        yield Part(rows, valid, _structure(recipe, data, rows, desk, number), first)
+        yield Part(rows, valid, _structure(recipe, data, rows, context, number), first)
 
 
-def _start(recipe: Recipe, data: Dataset, desk: Desk) -> tuple[pc.PIC | None, float]:
+def _start(recipe: Recipe, data: Dataset, context: Context) -> tuple[pc.PIC | None, float]:
     """One PIC of all images, if the recipe has one, and the seconds of its training."""
     if not recipe.start:
         return None, 0.0
-    part = Part(data.train, data.valid, make_structure(recipe.structure, data, desk.runs / "trees"), None)
-    return _train(part, recipe, recipe.start, data, desk.checkpoints / "start")
+    part = Part(data.train, data.valid, make_structure(recipe.structure, data, context.runs / "trees"), None)
+    return _train(part, recipe, recipe.start, data, context.checkpoints / "start")
 
 
 def _train(part: Part, recipe: Recipe, stages: Sequence[Stage], data: Dataset, folder: Path) -> tuple[pc.PIC, float]:
@@ -157,11 +157,11 @@ def _train(part: Part, recipe: Recipe, stages: Sequence[Stage], data: Dataset, f
     return found, seconds
 
 
-def _structure(recipe: Recipe, data: Dataset, rows: object, desk: Desk, number: int) -> Structure:
+def _structure(recipe: Recipe, data: Dataset, rows: object, context: Context, number: int) -> Structure:
     if recipe.structure == "chow-liu" and recipe.components > 1:
         name = f"{data.name}-{len(data.train)}-seed{recipe.seed}-{number}of{recipe.components}.json"
-        return learned_tree(rows, desk.runs / "trees" / name)
-    return make_structure(recipe.structure, data, desk.runs / "trees")
+        return learned_tree(rows, context.runs / "trees" / name)
+    return make_structure(recipe.structure, data, context.runs / "trees")
 
 
 def _model(recipe: Recipe, data: Dataset, structure: Structure) -> pc.PIC:

@@ -10,7 +10,7 @@ import torch
 
 from cost.training import measure_training
 from density import load_data, make_structure
-from harness import Desk, Figures, Job, Record, Settings, read_models, read_settings
+from harness import Context, Figures, Job, Record, Settings, read_models, read_settings
 from measure import Fresh
 from plots import COLOURS, MARKERS, NAMES, canvas, legend_below, light_grid
 
@@ -38,12 +38,12 @@ def jobs(quick: bool) -> list[Job]:
     ]
 
 
-def run(settings: Settings, desk: Desk) -> Figures:
+def run(settings: Settings, context: Context) -> Figures:
     """Measure in a fresh process, whose memory holds nothing else."""
-    data = load_data(settings["data"], desk.quick)
-    make_structure(settings["structure"], data, desk.runs / "trees")  # is learned here, and found there
+    data = load_data(settings["data"], context.quick)
+    make_structure(settings["structure"], data, context.runs / "trees")  # is learned here, and found there
     threads = torch.get_num_threads()
-    found: Figures = FRESH(measure_training, dict(settings), desk.quick, desk.runs / "trees", threads)
+    found: Figures = FRESH(measure_training, dict(settings), context.quick, context.runs / "trees", threads)
     return found
 
 

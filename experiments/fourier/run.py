@@ -9,7 +9,7 @@ import torch
 
 import picirc as pc
 from density import Trained, density_job
-from harness import Desk, Figures, Job, Record, read_models, read_settings
+from harness import Context, Figures, Job, Record, read_models, read_settings
 from plots import BLUE, NAMES, ORANGE, canvas, light_grid
 
 PLACE = "Figure B.3"
@@ -29,7 +29,7 @@ def jobs(quick: bool) -> list[Job]:
     return found
 
 
-def root_density(trained: Trained, figures: Figures, desk: Desk) -> Figures:
+def root_density(trained: Trained, figures: Figures, context: Context) -> Figures:
     """The density of the root latent when nothing is observed."""
     structure = trained.model.structure
     assert isinstance(structure, pc.LatentTree)

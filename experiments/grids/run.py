@@ -9,7 +9,7 @@ from typing import Any
 
 import picirc as pc
 from density import RULES, Trained, density_job
-from harness import Desk, Figures, Job, Record, read_settings
+from harness import Context, Figures, Job, Record, read_settings
 from plots import BLUE, ORANGE, canvas, legend_below, light_grid
 
 PLACE = "§3.2, §5"
@@ -45,7 +45,7 @@ def jobs(quick: bool) -> list[Job]:
     ]
 
 
-def other_grids(trained: Trained, figures: Figures, desk: Desk) -> Figures:
+def other_grids(trained: Trained, figures: Figures, context: Context) -> Figures:
     """Bits per dimension and seconds of the whole test set on every grid."""
     found: dict[str, dict[str, list[float]]] = {}
     rows = trained.data.test

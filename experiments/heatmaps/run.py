@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import picirc as pc
 from density import Trained, density_job
-from harness import Desk, Figures, Job, Record, read_models, read_settings
+from harness import Context, Figures, Job, Record, read_models, read_settings
 from plots import NAMES, canvas
 
 PLACE = "Figure B.4"
@@ -30,14 +30,14 @@ def jobs(quick: bool) -> list[Job]:
     ]
 
 
-def keep_region(trained: Trained, figures: Figures, desk: Desk, name: str) -> Figures:
+def keep_region(trained: Trained, figures: Figures, context: Context, name: str) -> Figures:
     """Write the weights to a file beside the results, and measure how much neighbouring states differ.
 
     A QPC is integrated with as many points as the HCLT has states.
     """
     states, latent = trained.settings["states"], f"z{trained.settings['latent']}"
     weights = region(trained.model, trained.qpc(pc.midpoint(states)), latent)
-    np.save(desk.folder / f"{name}.npy", weights.astype(np.float32))
+    np.save(context.folder / f"{name}.npy", weights.astype(np.float32))
     return {"latent": latent, "file": f"{name}.npy", "roughness": roughness(weights)}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from density import Trained, density_job
-from harness import Desk, Figures, Job, Record, read_models, read_settings
+from harness import Context, Figures, Job, Record, read_models, read_settings
 from plots import COLOURS, NAMES, bars, canvas
 
 PLACE = "Table 1"
@@ -32,7 +32,7 @@ def jobs(quick: bool) -> list[Job]:
     return [*found, job(names[0], structures[0], "-long", steps=long)]
 
 
-def characters(trained: Trained, figures: Figures, desk: Desk) -> Figures:
+def characters(trained: Trained, figures: Figures, context: Context) -> Figures:
     """Bits for each character of the sentences: all bits count, those of the padding too."""
     rows = trained.data.test
     bits = -figures["test_log_likelihood"] * len(rows) / math.log(2)
