@@ -564,3 +564,12 @@ def test_columns_that_do_not_help_are_named():
     assert drawn["name"].tolist() == [None] * 3
     assert model.impute({**rows, "value": [None] * 120})["name"] == rows["name"]
     np.testing.assert_array_equal(model.log_density(rows), model.log_density({**rows, "name": ["x"] * 120}))
+
+
+@pytest.mark.parametrize(
+    ("values", "rows", "kind"), [(16, 3200, "categorical"), (16, 3199, "other"), (21, 9000, "other")]
+)
+def test_integers_with_many_rows_for_each_value_are_categories(values, rows, kind):
+    column = Schema.infer({"grade": np.arange(rows) % values})["grade"]
+    assert (column.kind == "categorical") == (kind == "categorical")
+    assert column.ordered

@@ -29,15 +29,14 @@ from picirc.tables.defaults import (
     FEWEST_KNOTS,
     FEWEST_NAMED,
     FEWEST_SCORED,
+    INTEGER_CATEGORIES,
     LARGEST_SKEW,
     LARGEST_STANDARDISED,
     LARGEST_STRAY_SHARE,
     LARGEST_TAIL,
-    MOST_INTEGER_CATEGORIES,
     MOST_KNOTS,
     MOST_SPIKES,
     MOST_TEXT_CATEGORIES,
-    ROWS_PER_INTEGER_CATEGORY,
     ROWS_PER_KNOT,
     SPIKE_PROMINENCE,
     SPIKE_SHARE,
@@ -185,7 +184,7 @@ def _are_categories(different: Numbers, rows: int) -> bool:
     """Whether these integers, which are all that occur in so many rows, are categories rather than quantities."""
     if different.tolist() == [0.0, 1.0]:
         return True
-    most = min(MOST_INTEGER_CATEGORIES, rows // ROWS_PER_INTEGER_CATEGORY)
+    most = max(min(number, rows // each) for number, each in INTEGER_CATEGORIES)
     return 1 < len(different) <= most and float(np.abs(different).max()) < _LARGEST_INTEGER
 
 
