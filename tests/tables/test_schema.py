@@ -570,6 +570,38 @@ def test_columns_that_do_not_help_are_named():
     ("values", "rows", "kind"), [(16, 3200, "categorical"), (16, 3199, "other"), (21, 9000, "other")]
 )
 def test_integers_with_many_rows_for_each_value_are_categories(values, rows, kind):
-    column = Schema.infer({"grade": np.arange(rows) % values})["grade"]
+    column = pc.Schema.infer({"grade": np.arange(rows) % values})["grade"]
     assert (column.kind == "categorical") == (kind == "categorical")
     assert column.ordered
+
+
+@pytest.mark.parametrize(
+    ("values", "step"),
+    [
+        (np.arange(300) % 40 * 10_000, 10_000.0),
+        (np.arange(300) % 40 * 0.1 + 0.3, 0.1),
+        (np.array([0, 4, 10] * 100 + list(range(20, 100, 2)) * 3), 2.0),  # the least gap
+        (np.array([0, 4, 10, 16, 26, 36, 42, 52, 62, 68, 78] * 50) + 0.5, 2.0),  # half of it
+        (np.arange(300) % 150 * 1.0, 1.0),
+        (np.arange(300) * 1.0, 0.0),  # values that are not repeated
+        (np.random.default_rng(0).normal(size=50).repeat(4), 0.0),
+        (np.array([1e308, -1e308, 0.0, 5.0] * 50), 0.0),
+    ],
+)
+def test_the_step_of_values_that_are_repeated(values, step):
+    column = pc.Schema.infer({"a": values}, {"a": "gaussian"})["a"]
+    assert column.step == pytest.approx(step)
+    assert Column.from_json(column.to_json()) == column
+
+
+def test_draws_are_multiples_of_the_step():
+    source = np.random.default_rng(3)
+    table = {"limit": source.poisson(8, 400) * 500, "rate": np.round(source.gamma(3.0, 1.0, 400), 1)}
+    model = pc.fit_table(table, settings={"kind": "mixture", "states": 2, "em_steps": 5})
+    drawn = model.sample(500, seed=0)
+    assert (drawn["limit"] % 500 == 0).all()
+    assert np.array_equal(drawn["rate"], np.round(drawn["rate"], 1))
+    filled = model.impute({"limit": [None] * 20, "rate": [None] * 20}, "sample", seed=0)
+    assert all(value % 500 == 0 for value in filled["limit"])
+    mean = model.impute({"limit": [None], "rate": [None]})["limit"][0]
+    assert mean % 500 != 0  # a mean is no draw

@@ -74,6 +74,7 @@ class Column:
         native: The type of the column in the data frame that it comes from, if that is to be kept; of dates their
             calendar.
         indicator: Whether the model has a variable that says if the cell is missing.
+        step: The distance that all values are multiples of apart, such as 0.5 or 1000; 0 if there is none.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Column:
     spikes: tuple[float, ...] = ()
     native: str = ""
     indicator: bool = False
+    step: float = 0.0
 
     @property
     def kind(self) -> str:
@@ -193,11 +195,16 @@ class Column:
             return self.dates(values)
         return values if exact else _typed(np.rint(values) if self.family.discrete else values, self.dtype)
 
-    def inside(self, values: Array) -> Array:
-        """Decoded numbers, moved to the ends of the range seen where they are outside it."""
+    def like_seen(self, values: Array) -> Array:
+        """Decoded draws, moved to values like the ones seen: in their range, and multiples of a step."""
         if not self.real or self.low is None or self.high is None:
             return values
         ends = np.array([self.low, self.high])
+        if self.step and not self.dated:
+            steps = np.rint((np.asarray(values, np.float64) - self.low) / self.step)
+            # 0.1 + 2 · 0.1 is not 0.3: as many digits as a step has, and some more.
+            rounded = np.round(self.low + self.step * steps, max(0, 6 - math.floor(math.log10(self.step))))
+            values = rounded.astype(values.dtype)
         found: Array = np.clip(values, *(self.dates(ends) if self.dated else ends).astype(values.dtype))
         return found
 
@@ -357,6 +364,7 @@ class Column:
             native=_checked_native(take(entry, "native", str)),
             spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
             indicator=take(entry, "indicator", bool),
+            step=max(0.0, _number(entry, "step")),
         )
         column._check_labels()
         if len(column.spikes) != len(getattr(column.family, "atoms", ())) or (column.spikes and not column.knots):

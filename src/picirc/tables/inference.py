@@ -36,11 +36,14 @@ from picirc.tables.defaults import (
     LARGEST_TAIL,
     MOST_KNOTS,
     MOST_SPIKES,
+    MOST_STEPS,
     MOST_TEXT_CATEGORIES,
     ROWS_PER_KNOT,
+    ROWS_PER_STEP,
     SPIKE_PROMINENCE,
     SPIKE_SHARE,
     STEEPEST,
+    STEP_PRECISION,
     choose,
 )
 
@@ -128,7 +131,7 @@ def infer_column(cells: Cells, declared: Declared, floor: float, linear: bool = 
     family = declared if isinstance(declared, Family) else _family(cells.name, declared, floor, high)
     if isinstance(family, LocationScale):
         location, scale = _spread(observed)
-        return Column(cells.name, family, cells.dtype, (), location, scale, low, high, missing)
+        return Column(cells.name, family, cells.dtype, (), location, scale, low, high, missing, step=_step(observed))
     column = Column(cells.name, family, cells.dtype, low=low, high=high, missing=missing)
     column.encode(cells)  # raises if the family does not take the values
     return column
@@ -340,7 +343,10 @@ def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked:
     knots = knots_of(rest, scale, pieces, lambda _, levels: ndtri(levels))
     if len(knots) < 2:
         raise ArgumentError(column_named(cells.name), "different numbers for 'scores'", f"{low:g} … {high:g}")
-    plain = Column(cells.name, Gaussian(min_std=floor), cells.dtype, (), location, scale, low, high, missing, knots)
+    plain = Column(
+        cells.name, Gaussian(min_std=floor), cells.dtype, (), location, scale, low, high, missing, knots,
+        step=_step(observed),
+    )  # fmt: skip
     if not len(spikes):
         return plain
     atoms = _apart(plain.encode(replace(cells, values=spikes)))
@@ -380,6 +386,21 @@ def knots_of(
         if min(rise, left) > _CLOSEST_SCORES and value - found[-1][0] >= STEEPEST * scale * rise:
             found.append((value, score))
     return (*found, last)
+
+
+def _step(observed: Numbers) -> float:
+    """The distance that all values are multiples of apart, where many are repeated; 0 if there is none."""
+    values = np.unique(observed)
+    if len(values) < 3 or ROWS_PER_STEP * len(values) > len(observed):
+        return 0.0
+    for parts in (1, 2, 3, 4, 5):  # the least gap may be several steps
+        with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers
+            step = float(np.diff(values).min()) / parts
+            multiples = (values - values[0]) / step
+            near = np.abs(multiples - np.rint(multiples)).max() < STEP_PRECISION
+        if near and multiples[-1] < MOST_STEPS:
+            return step
+    return 0.0
 
 
 def _apart(atoms: Numbers) -> list[float]:

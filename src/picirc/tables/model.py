@@ -155,9 +155,8 @@ class TableModel:
                 place = self.schema.index(name)
                 drawn[(drawn[:, indicator] == 1) & unknown[:, place], place] = np.nan
         found = self.schema.decoded(drawn)
-        for place, column in enumerate(self.schema.columns):
-            if not beyond and place not in evidence.regions:
-                found[column.name] = column.inside(found[column.name])
+        if not beyond:
+            found = self._like_seen(found, evidence.regions)
         for name, values in evidence.originals.items():
             known = np.repeat(values, n)
             found[name] = _overlaid(found[name], self.schema[name].dates(known) if self.schema[name].dated else known)
@@ -190,8 +189,11 @@ class TableModel:
         rows, source = self.schema.encode(frame, absent=absent), _generator(seed)
         rows = np.where(np.isnan(rows), _as_many(evidence.rows, len(rows)), rows)
         count = check_integer("copies", copies or 1)
-        filled = [self._filled(rows, how, source, evidence.regions) for _ in range(count)]
-        found = [self.schema.fill(frame, one, means=how == "mean") for one in filled]
+        found = []
+        for _ in range(count):
+            filled = self.schema.decoded(self._filled(rows, how, source, evidence.regions), means=how == "mean")
+            filled = self._like_seen(filled, evidence.regions) if how == "sample" else filled
+            found.append(self.schema.fill(frame, filled))
         return found[0] if copies is None else found
 
     def predict(self, table: Any, column: str, given: Any = None) -> Array:
@@ -305,6 +307,13 @@ class TableModel:
         for place, column in enumerate(self.schema.columns):
             found += np.where(np.isnan(rows[:, place]), 0.0, column.log_slope(rows[:, place]))
         return found
+
+    def _like_seen(self, drawn: Mapping[str, Array], regions: Mapping[int, Region]) -> dict[str, Array]:
+        """Decoded draws as the columns have values, except those with a range or set of their own."""
+        return {
+            column.name: drawn[column.name] if place in regions else column.like_seen(drawn[column.name])
+            for place, column in enumerate(self.schema.columns)
+        }
 
     def _filled(self, rows: Numbers, how: str, source: torch.Generator, regions: Mapping[int, Region]) -> Numbers:
         gaps = np.flatnonzero(np.isnan(rows[:, : len(self.schema.columns)]).any(1))

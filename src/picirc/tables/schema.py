@@ -235,14 +235,13 @@ class Schema:
             found[column.name] = cells.objects() if column.dtype in ("integer", "boolean") else values.tolist()
         return found
 
-    def fill(self, table: Any, array: Any, means: bool = False) -> Any:
-        """The table with the values of an encoded array in its missing cells; they may be means.
+    def fill(self, table: Any, values: Mapping[str, Array]) -> Any:
+        """The table with decoded values in its missing cells.
 
         Observed cells stay as they are, bit for bit; empty columns stay empty. Columns that are absent are added.
         """
         frame = read_frame(table)
         names = self.match(frame, self.names if frame.named else ())
-        values = self.decoded(array, means)
         kept = [column for column in self.columns if column.kind != EMPTY and column.name in names]
         filled = fill(frame, {names[c.name]: (frame.cells(names[c.name], c.dtype), values[c.name]) for c in kept})
         lacking = {name: own for name, own in values.items() if name not in names}
