@@ -25,6 +25,7 @@ from picirc.tables.model import TableModel
 
 _BISECTIONS = 60
 _FARTHEST = 12.0  # standard deviations: nothing is beyond
+_APART = 1e-3  # the least distance of a code from that of a spike
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def _calibrated(column: Column, marginal: Marginal, codes: Numbers, pieces: int)
     def coded(at: Numbers, levels: Numbers) -> Numbers:
         found = marginal.quantiles(levels)
         for spike, atom in zip(column.spikes, atoms, strict=True):  # codes keep the order of the values
-            found = np.where(at < spike, np.minimum(found, atom), np.maximum(found, atom))
+            found = np.where(at < spike, np.minimum(found, atom - _APART), np.maximum(found, atom + _APART))
         return found
 
     knots = knots_of(values, column.scale, pieces, coded)
