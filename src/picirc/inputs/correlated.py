@@ -252,7 +252,7 @@ class Block:
         return torch.where(values.isnan(), 0.0, values.nan_to_num(0.0) - mean) / std
 
     def _log_density(self, patterns: _Patterns, scores: Tensor) -> Tensor:
-        white = patterns.whiten(scores + patterns.regress(scores))
+        white = patterns.whiten(scores + patterns.regress(scores) if patterns.gaps else scores)
         logs = self._own_params()[..., 1].log() + HALF_LOG_TWO_PI  # (parts, m, states)
         constant = patterns.seen.to(logs.dtype) @ logs + patterns.half_log_det().unsqueeze(2)  # (parts, patterns, …)
         return -(0.5 * white.square().sum(1) + constant[:, patterns.which].mT).flatten(0, 1)
@@ -301,8 +301,8 @@ class _Patterns:
     those of shorter patterns are padded.
     """
 
-    factor: Tensor  # the Cholesky factors of the correlation matrices `(parts, m, m)`
-    precision: Tensor  # their inverses P
+    inverse: Tensor  # of the Cholesky factors of the correlation matrices, `(parts, m, m)`
+    precision: Tensor  # the inverses P of the matrices
     seen: Tensor  # `(patterns, m)`, true where a column is observed
     which: Tensor  # the pattern of each data point `(batch,)`
     places: Tensor  # the missing columns `(patterns, k)`, zero for padding
@@ -323,25 +323,33 @@ class _Patterns:
         filled = gone.gather(1, places)
         places = places.masked_fill(~filled, 0)
         # In double precision, as an inverse has few digits left where correlations are strong.
-        factor = torch.linalg.cholesky(matrices.double())
-        precision = torch.cholesky_inverse(factor)
-        both = filled.unsqueeze(2) & filled.unsqueeze(1)
-        part = precision[:, places.unsqueeze(2), places.unsqueeze(1)]
-        small = torch.linalg.cholesky(torch.where(both, part, torch.diag_embed((~filled).double())))
-        factor, precision, small, spread = (
-            tensor.to(matrices.dtype) for tensor in (factor, precision, small, torch.cholesky_inverse(small))
+        unit = torch.eye(matrices.shape[-1], dtype=torch.float64, device=x.device)
+        inverse = torch.linalg.solve_triangular(torch.linalg.cholesky(matrices.double()), unit, upper=False)
+        precision = inverse.mT @ inverse
+        small = spread = precision.new_empty(len(matrices), len(gone), 0, 0)
+        if longest:
+            both = filled.unsqueeze(2) & filled.unsqueeze(1)
+            part = precision[:, places.unsqueeze(2), places.unsqueeze(1)]
+            small = torch.linalg.cholesky(torch.where(both, part, torch.diag_embed((~filled).double())))
+            spread = torch.cholesky_inverse(small)
+        inverse, precision, small, spread = (
+            tensor.to(matrices.dtype) for tensor in (inverse, precision, small, spread)
         )
-        return _Patterns(factor, precision, ~gone, which, places, filled, small, spread)
+        return _Patterns(inverse, precision, ~gone, which, places, filled, small, spread)
+
+    @property
+    def gaps(self) -> bool:
+        """Whether anything is missing."""
+        return self.places.shape[1] > 0
 
     def whiten(self, scores: Tensor) -> Tensor:
         """Complete scores ``(parts, m, states, batch)`` as independent ones."""
-        white: Tensor = torch.linalg.solve_triangular(self.factor, scores.flatten(2), upper=False)
-        return white.view_as(scores)
+        return (self.inverse @ scores.flatten(2)).view_as(scores)
 
     def half_log_det(self) -> Tensor:
         """Half the log-determinants of the observed parts of the matrices, ``(parts, patterns)``."""
         logs = self.small.diagonal(dim1=2, dim2=3).log().sum(2)
-        logs = logs + self.factor.diagonal(dim1=1, dim2=2).log().sum(1, keepdim=True)
+        logs = logs - self.inverse.diagonal(dim1=1, dim2=2).log().sum(1, keepdim=True)
         return torch.where(self.seen.any(1), logs, 0.0)  # exactly zero where nothing is observed
 
     def explain(self, scores: Tensor) -> Tensor:
@@ -350,6 +358,8 @@ class _Patterns:
 
     def regress(self, scores: Tensor) -> Tensor:
         """Expected scores of missing columns given observed ones, zero for the latter: like the scores."""
+        if not self.gaps:
+            return torch.zeros_like(scores)
         part = self._of_missing(self.explain(scores))
         return self._to_columns(-torch.einsum("gbij,gjsb->gisb", self.spread[:, self.which], part), scores)
 
