@@ -100,3 +100,11 @@ def test_columns_without_any_value_are_dropped(penguins):
 def test_how_must_be_a_word():
     with pytest.raises(pc.ArgumentError, match="how: expected 'mean' or 'median' or 'mode' or 'sample', got best"):
         pc.PICImputer(how="best").fit([[1.0]])
+
+
+def test_the_mode_fills_every_gap_and_nothing_else():
+    X = np.random.default_rng(5).normal(size=(40, 3))
+    X[::3, 1] = np.nan
+    filled = pc.PICImputer(how="mode", points=4, width=4, steps=2, settings={"members": 1}).fit_transform(X)
+    assert np.isfinite(filled).all()
+    np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])

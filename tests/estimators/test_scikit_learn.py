@@ -27,8 +27,7 @@ ESTIMATORS = [pc.PICDensity, pc.PICImputer, pc.PICClassifier]
     [
         pc.PICDensity(points=4, width=4, steps=2, settings=SINGLE),
         pc.PICImputer(points=4, width=4, steps=2, settings=SINGLE),
-        pc.PICImputer(how="mode", points=4, width=4, steps=2, settings=SINGLE),
-        pc.PICClassifier(points=8, steps=40, settings=SINGLE),
+        pc.PICClassifier(points=8, steps=30, settings=SINGLE),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):
