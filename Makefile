@@ -4,6 +4,9 @@ BIN := .venv/bin
 PEERS := .venv-peers/bin
 PACKAGE := .venv-package/bin
 
+# The tests start many processes; without compiled modules each of them would compile the library anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test pytest test-pages test-browser test-engines check format package sanity bench bench-training bench-tables \
 	bench-sequences bench-peers bench-scale hammer hammer-scale docs docs-serve clean
 
