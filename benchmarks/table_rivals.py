@@ -348,8 +348,7 @@ def forest_rows(train: Frame, count: int) -> Frame:
     """Rows of an adversarial random forest."""
     from arfpy import arf
 
-    if not hasattr(np, "in1d"):  # which arfpy calls, and NumPy 2.4 no longer has
-        np.in1d = np.isin  # type: ignore[attr-defined]
+    vars(np).setdefault("in1d", np.isin)  # which arfpy calls, and NumPy 2.4 no longer has
     coded = train.astype(dict.fromkeys(categories(train), "category"))
     model = arf.arf(x=coded, verbose=False, random_state=0)
     model.forde()
