@@ -74,7 +74,8 @@ def fit_table(
     for. A *tree* is a probabilistic integral circuit: Gaussian columns share a latent, given which they are correlated,
     every other column has a latent of its own, and the tree of the latents is the Chow–Liu tree of the columns; its
     training stops when the likelihood of the rows held out no longer improves. For a small table several models are
-    trained, each with other rows held out, and averaged. Everything that is not given is chosen from the size of the
+    trained, each with other rows held out, and averaged. In the end the marginals of the model are made those of the
+    table, if rows held out are more probable with that. Everything that is not given is chosen from the size of the
     table. If settings of the nets are given (``points``, ``width``, ``steps``, …), the model is a tree.
 
     A table in Parquet files that is larger than 16 million cells is never in memory as a whole: one pass keeps a sample
