@@ -94,3 +94,8 @@ def test_a_model_trained_for_a_target_keeps_its_codes():
     found = fit_table(table, settings=SETTINGS | {"target_steps": 5}, target="label")
     expected = pc.Schema.infer(table, floor=found.schema["peaks"].family.min_std)
     assert found.schema.columns == replace(expected).columns
+
+
+def test_a_target_that_is_no_column_is_named():
+    with pytest.raises(pc.ArgumentError, match="target: expected the name of a column"):
+        fit_table(rows_of(20), target="nope")

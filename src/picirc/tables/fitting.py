@@ -19,6 +19,7 @@ import torch
 
 from picirc.checks import check_integer
 from picirc.data.dataset import hold_out
+from picirc.data.frames import few
 from picirc.errors import ArgumentError
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
@@ -135,6 +136,8 @@ def fit_table(
             warnings.warn(f"{message}: {'; '.join(remarks)}.", ColumnWarning, stacklevel=2)
     rows = schema.encode(frame)
     checkpoints = {"out": None if out is None else Path(out), "checkpoint_every": checkpoint_every, "resume": resume}
+    if target is not None and target not in schema.names:
+        raise ArgumentError("target", f"the name of a column ({few(schema.names)})", repr(target)[:80])
     place = None if target is None else schema.index(target)
     task = _Task(data, schema, rows, chosen, seed, place, checkpoints)
     with ExitStack() as stack:

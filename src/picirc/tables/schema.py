@@ -236,7 +236,7 @@ class Schema:
         return found
 
     def fill(self, table: Any, values: Mapping[str, Array]) -> Any:
-        """The table with decoded values in its missing cells.
+        """The table with decoded values in its missing cells, which are given for every column of the schema.
 
         Observed cells stay as they are, bit for bit; empty columns stay empty. Columns that are absent are added.
         """
