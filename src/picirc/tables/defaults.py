@@ -13,8 +13,8 @@ from typing import Any
 from picirc.checks import check_choice, check_integer
 from picirc.errors import ArgumentError
 
-# Columns of integers are categories, unless declared otherwise, if they have few different values: at most ten with four
-# rows for each on average, or at most twenty with 200. Fewer rows say nothing about a single value.
+# Columns of integers are categories, unless declared otherwise, if they have few different values: at most ten with
+# four rows for each on average, or at most twenty with 200. Fewer rows say nothing about a single value.
 INTEGER_CATEGORIES = ((10, 4), (20, 200))
 MOST_INTEGER_CATEGORIES = max(number for number, _ in INTEGER_CATEGORIES)
 LARGEST_STRAY_SHARE = 0.01  # of values that are no integers, in a column of integers that are categories
