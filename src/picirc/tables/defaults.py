@@ -69,6 +69,7 @@ MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 512, 10
+LEAST_GAIN = 2e-3  # nats of a row held out, for which another size of a mixture is taken
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000
 

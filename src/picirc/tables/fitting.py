@@ -33,7 +33,7 @@ from picirc.structure.trees import LatentTree, latent_tree
 from picirc.tables import mixtures
 from picirc.tables.calibration import calibrated, marginals, recoded
 from picirc.tables.column import EMPTY, Declared, Numbers
-from picirc.tables.defaults import CALIBRATED, MOST_TREE_COLUMNS, ROWS_PER_KNOT, Defaults, choose
+from picirc.tables.defaults import CALIBRATED, LEAST_GAIN, MOST_TREE_COLUMNS, ROWS_PER_KNOT, Defaults, choose
 from picirc.tables.inference import AUTO, declarations, far_values, unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.schema import Schema
@@ -326,9 +326,9 @@ def _mixtures_of_classes(task: _Task, target: int) -> _Fitted:
         return tried[states, smoothing].score
 
     states, smoothing = 1, task.chosen.smoothing
-    while score(4 * states, smoothing) > score(states, smoothing):
+    while score(4 * states, smoothing) > score(states, smoothing) + LEAST_GAIN:
         states *= 4
-    while score(states, 3 * smoothing) > score(states, smoothing):
+    while score(states, 3 * smoothing) > score(states, smoothing) + LEAST_GAIN:
         smoothing *= 3
     return tried[states, smoothing]
 

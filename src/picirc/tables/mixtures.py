@@ -22,7 +22,7 @@ from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import star
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, Defaults
+from picirc.tables.defaults import LEAST_GAIN, MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, Defaults
 from picirc.tables.schema import Schema
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
@@ -60,12 +60,12 @@ def search(
 ) -> Trained:
     """The mixtures with the number of states and the smoothing that are best on the rows held out.
 
-    The number of states is multiplied by four as long as this helps; then half and twice the best are tried. Smoothing
-    is divided by three as long as this helps.
+    The number of states is multiplied by four as long as this helps. Then either is made larger or smaller, as long as
+    one of these steps helps.
     """
     tried: dict[tuple[int, float], Trained] = {}
 
-    def score(states: int, smoothing: float = chosen.smoothing) -> float:
+    def score(states: int, smoothing: float) -> float:
         if not 1 <= states <= chosen.states:
             return -math.inf
         if (states, smoothing) not in tried:
@@ -73,15 +73,21 @@ def search(
             tried[states, smoothing] = train(schema, rows, splits, states, own, seed, callbacks, done=len(tried))
         return tried[states, smoothing].score
 
-    states, smoothing = 1, chosen.smoothing
-    while score(4 * states) > score(states):
-        states *= 4
-    if not len(splits[0][1]):
-        return tried[states, smoothing]
-    states = max((states, 2 * states, states // 2), key=score)
-    while score(states, smoothing / 3) > score(states, smoothing):
-        smoothing /= 3
-    return tried[states, smoothing]
+    def helps(states: int, smoothing: float) -> bool:
+        return score(states, smoothing) > score(*best) + LEAST_GAIN
+
+    best = (1, chosen.smoothing)
+    while helps(4 * best[0], best[1]):
+        best = (4 * best[0], best[1])
+    moves = [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)] if len(splits[0][1]) else []
+    waiting = list(moves)
+    while waiting:
+        more, smoother = waiting[0]
+        if helps(*(there := (int(best[0] * more), best[1] * smoother))):
+            best, waiting = there, [waiting[0], *(move for move in moves if move != waiting[0])]
+        else:
+            waiting.pop(0)
+    return tried[best]
 
 
 def is_affordable(schema: Schema, rows: Numbers) -> bool:
