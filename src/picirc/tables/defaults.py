@@ -145,8 +145,8 @@ class Defaults:
 
     @property
     def planned_em(self) -> int:
-        """The largest number of steps of all mixtures."""
-        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 5)
+        """The usual number of steps of all mixtures; a longer search is shown as if it stood still at its end."""
+        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 6)
 
     @property
     def planned(self) -> int:

@@ -163,7 +163,7 @@ def train(
     """Train the members with one number of states, after so many others were tried."""
     members, histories = [], []
     for number, split in enumerate(splits):
-        before = chosen.em_steps * (chosen.members * done + number)
+        before = min(chosen.em_steps * (chosen.members * done + number), chosen.planned_em - chosen.em_steps)
         own = [_counted(callback, chosen.em_steps, before) for callback in callbacks]
         model, history = _member(schema, rows, split, states, chosen, seed + number, None, own)
         members.append(model)
