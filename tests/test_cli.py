@@ -70,6 +70,14 @@ def test_help_does_not_import_torch():
     assert pc.__version__ in done.stdout
 
 
+def test_a_stored_model_is_used_without_the_compiler_of_torch(tmp_path):
+    """Arithmetic with tensors on "meta" would import it, which takes longer than the answer."""
+    pc.fit_table({"a": np.arange(30.0), "b": np.arange(30.0)}, points=4, width=4, steps=2).save(tmp_path / "model")
+    code = "import sys; from picirc.tables import TableModel; model = TableModel.load(sys.argv[1]); model.sample(2)"
+    code += "; model.impute({'a': [1.0], 'b': [None]}); assert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code, tmp_path / "model"], check=True)
+
+
 def test_python_dash_m():
     done = subprocess.run([sys.executable, "-m", "picirc", "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

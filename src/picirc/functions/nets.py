@@ -52,7 +52,7 @@ class Features(nn.Module):
         self.fourier = fourier
         rows = width // 2 if fourier else width
         scale = sigma if fourier else 1 / math.sqrt(arguments)
-        frequencies = scale * _normal_points(rows, arguments, generator)
+        frequencies = _normal_points(rows, arguments, scale, generator)
         if fourier and not learnable:
             self.register_buffer("frequencies", frequencies)
         else:
@@ -69,8 +69,8 @@ class Features(nn.Module):
         return math.sqrt(2) * torch.cat([angle.cos(), angle.sin()], 1)
 
 
-def _normal_points(rows: int, arguments: int, generator: torch.Generator | None) -> Tensor:
-    """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``.
+def _normal_points(rows: int, arguments: int, scale: float, generator: torch.Generator | None) -> Tensor:
+    """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``, times ``scale``.
 
     Independent normal numbers leave gaps between the frequencies, and the quality of a model then depends on the seed.
     """
@@ -78,7 +78,8 @@ def _normal_points(rows: int, arguments: int, generator: torch.Generator | None)
         seed = int(torch.randint(2**31, (), generator=generator))
         uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
         points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
-    return torch.tensor(points.numpy(), dtype=torch.get_default_dtype())
+        found = scale * points.to(torch.get_default_dtype())
+    return torch.tensor(found.numpy())  # arithmetic on "meta" would import torch's compiler, which takes seconds
 
 
 class Bank(nn.Module):

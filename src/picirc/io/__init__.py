@@ -20,6 +20,7 @@ from picirc.io.describe import (
     describe_model,
     dtype_of,
     from_file,
+    shapes_in_file,
     to_file,
 )
 from picirc.io.files import (
@@ -98,7 +99,7 @@ def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tup
         metadata, tensors, size = read_file(file)
         description = read_description(metadata)
         model = build_model(description, families, size, count_members(tensors))
-        check_tensors(tensors, description, to_file(model), dtype_of(description))
+        check_tensors(tensors, description, shapes_in_file(model), dtype_of(description))
         model.load_state_dict(from_file(model, tensors), assign=True)
     for part in (model, *model.parts):
         part.fresh = False

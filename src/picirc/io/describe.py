@@ -290,6 +290,17 @@ def to_file(model: Model) -> dict[str, Tensor]:
     return stored
 
 
+def shapes_in_file(model: Model) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors of a model as a file has them; its tensors may be on "meta"."""
+    found: dict[str, tuple[int, ...]] = {}
+    for start, part in _parts(model):
+        own = part.state_dict()
+        for name, pieces in _by_name(part).items():
+            shapes = [own[piece.name].shape for piece in pieces]
+            found[start + name] = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+    return found
+
+
 def from_file(model: Model, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a file as the model has them: ``to_file`` undone, as tensors of their own."""
     found: dict[str, Tensor] = {}

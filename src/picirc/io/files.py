@@ -117,21 +117,21 @@ def read_description(metadata: Mapping[str, str]) -> Description:
 
 
 def check_tensors(
-    tensors: Mapping[str, Tensor], description: Description, shapes: Mapping[str, Tensor], dtype: torch.dtype
+    tensors: Mapping[str, Tensor], description: Description, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> None:
     """Raise unless tensors are what the description says that they are.
 
     Args:
         tensors: What a file holds.
         description: Its description.
-        shapes: Tensors of the names and shapes that the file must have, whatever their content.
+        shapes: The shapes that they must have, by name.
         dtype: The floating-point type that they must have.
     """
     if odd := sorted(set(tensors) ^ set(shapes)):
         raise ArgumentError("tensors", "those of the description", f"missing or unknown: {odd[0][:80]}")
     for name, tensor in tensors.items():
-        if tensor.shape != shapes[name].shape or tensor.dtype != dtype:
-            expected = f"shape {tuple(shapes[name].shape)} and {dtype}"
+        if tensor.shape != shapes[name] or tensor.dtype != dtype:
+            expected = f"shape {shapes[name]} and {dtype}"
             raise ArgumentError(name, expected, f"{tuple(tensor.shape)} and {tensor.dtype}")
     if description.get("sha256") != _checksum(tensors):
         raise ArgumentError("sha256", "the checksum of the tensors", "another", "the file is damaged")

@@ -306,7 +306,8 @@ def load_chain(
         with torch.device("meta"):
             model = SequencePIC(schema.families, **options)
         _check_size(model)
-        check_tensors(tensors, description, model.state_dict(), torch.float32)
+        shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        check_tensors(tensors, description, shapes, torch.float32)
         model.load_state_dict(tensors, assign=True)
         about = _about(take(description, "about", dict))
     return model, schema, about, take(description, "summary", dict)
