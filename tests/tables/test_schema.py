@@ -583,7 +583,9 @@ def test_integers_with_many_rows_for_each_value_are_categories(values, rows, kin
         (np.array([0, 4, 10] * 100 + list(range(20, 100, 2)) * 3), 2.0),  # the least gap
         (np.array([0, 4, 10, 16, 26, 36, 42, 52, 62, 68, 78] * 50) + 0.5, 2.0),  # half of it
         (np.arange(300) % 150 * 1.0, 1.0),
-        (np.arange(300) * 1.0, 0.0),  # values that are not repeated
+        (np.arange(300) * 1.0, 1.0),  # values that are not repeated, but whole numbers
+        (np.arange(300) * 0.25, 0.01),
+        (np.arange(300) / 3, 0.0),
         (np.random.default_rng(0).normal(size=50).repeat(4), 0.0),
         (np.array([1e308, -1e308, 0.0, 5.0] * 50), 0.0),
     ],
@@ -605,3 +607,15 @@ def test_draws_are_multiples_of_the_step():
     assert all(value % 500 == 0 for value in filled["limit"])
     mean = model.impute({"limit": [None], "rate": [None]})["limit"][0]
     assert mean % 500 != 0  # a mean is no draw
+
+
+def test_draws_have_as_many_digits_as_the_values_seen():
+    source = np.random.default_rng(4)
+    raw = source.normal(3000, 1000, 60)
+    table = {"days": np.round(raw), "price": np.round(raw / 7, 2), "weight": raw / 3}  # hardly any value is repeated
+    schema = pc.Schema.infer(table)
+    assert [column.step for column in schema.columns] == [1.0, 0.01, 0.0]
+    drawn = pc.fit_table(table, settings={"kind": "mixture", "states": 1, "em_steps": 2}).sample(50, seed=0)
+    assert np.array_equal(drawn["days"], np.rint(drawn["days"]))
+    assert np.array_equal(drawn["price"], np.round(drawn["price"], 2))
+    assert not np.array_equal(drawn["weight"], np.round(drawn["weight"], 3))

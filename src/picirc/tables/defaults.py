@@ -33,8 +33,10 @@ LARGEST_STANDARDISED = 100.0
 FEWEST_SCORED = 200
 SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 20, 8
 LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
-# Draws are multiples of a step, as the values seen are, if each of these occurs so often on average.
+# Draws are multiples of a step, as the values seen are, if each of these occurs so often on average; or if there are so
+# many different ones, of a power of ten.
 ROWS_PER_STEP, MOST_STEPS, STEP_PRECISION = 2, 1e6, 1e-5
+DECIMAL_STEPS, FEWEST_WRITTEN = (1.0, 0.1, 0.01, 0.001), 20
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST = 20, 8, 32, 1e-3
 FEWEST_BEYOND = 10  # rows in the first and in the last piece

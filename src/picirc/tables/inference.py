@@ -22,6 +22,7 @@ from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, La
 from picirc.inputs.location import LocationScale
 from picirc.tables.column import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 from picirc.tables.defaults import (
+    DECIMAL_STEPS,
     DISTINCT_TEXT_SHARE,
     FEWEST_BEYOND,
     FEWEST_IDENTIFIERS,
@@ -29,6 +30,7 @@ from picirc.tables.defaults import (
     FEWEST_KNOTS,
     FEWEST_NAMED,
     FEWEST_SCORED,
+    FEWEST_WRITTEN,
     INTEGER_CATEGORIES,
     LARGEST_SKEW,
     LARGEST_STANDARDISED,
@@ -389,16 +391,22 @@ def knots_of(
 
 
 def _step(observed: Numbers) -> float:
-    """The distance that all values are multiples of apart, where many are repeated; 0 if there is none."""
+    """The distance that all values are multiples of apart; 0 if there is none.
+
+    Where many values are repeated it may be any number, elsewhere a power of ten: the last digit that is written.
+    """
     values = np.unique(observed)
-    if len(values) < 3 or ROWS_PER_STEP * len(values) > len(observed):
+    if len(values) < 3:
         return 0.0
-    for parts in (1, 2, 3, 4, 5):  # the least gap may be several steps
+    repeated = ROWS_PER_STEP * len(values) <= len(observed)
+    # The least gap may be several steps.
+    gaps = [float(np.diff(values).min()) / parts for parts in (1, 2, 3, 4, 5)] if repeated else []
+    digits = list(DECIMAL_STEPS) if len(values) >= FEWEST_WRITTEN else []
+    for step in gaps + digits:
         with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers
-            step = float(np.diff(values).min()) / parts
             multiples = (values - values[0]) / step
             near = np.abs(multiples - np.rint(multiples)).max() < STEP_PRECISION
-        if near and multiples[-1] < MOST_STEPS:
+        if near and (multiples[-1] < MOST_STEPS or step in digits):
             return step
     return 0.0
 
