@@ -91,11 +91,17 @@ def _records(path: Path) -> list[Job]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
-def _split(job: Job, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Training and test rows, with quantities in standard deviations of the training rows."""
+def _parted(job: Job, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Training and test rows."""
     order = np.random.default_rng([job["split"], 0]).permutation(len(frame))
     count = round(TESTED * len(frame))
     test, train = (frame.iloc[part].reset_index(drop=True) for part in (order[:count], order[count:]))
+    return train, test
+
+
+def _split(job: Job, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Training and test rows, with quantities in standard deviations of the training rows."""
+    train, test = _parted(job, frame)
     numbers = reals(frame)
     centre, spread = train[numbers].mean(), train[numbers].std()
     for part in (train, test):
@@ -184,8 +190,8 @@ def classification(job: Job) -> Scores:
 
 
 def _sampled(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Complete training rows, at most 10,000 of them, and test rows."""
-    train, test = _split(job, load(job["table"]).dropna())
+    """Complete training rows, at most 10,000 of them, and test rows, in their own units: years stay whole numbers."""
+    train, test = _parted(job, load(job["table"]).dropna())
     return train.sample(min(len(train), 10_000), random_state=0).reset_index(drop=True), test
 
 
