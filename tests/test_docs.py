@@ -124,8 +124,8 @@ def _small_tables(monkeypatch):
 
     def smaller(rows: int, columns: int) -> defaults.Defaults:
         found = for_size(rows, columns)
-        fewer = {"em_steps": 20, "states": min(found.states, 16), "target_steps": 50}
-        return found if found.steps <= 120 else replace(found, members=1, steps=120, patience=100, **fewer)
+        fewer = {"em_steps": 10, "states": min(found.states, 8), "target_steps": 30}
+        return found if found.steps <= 120 else replace(found, members=1, steps=60, patience=60, **fewer)
 
     monkeypatch.setattr(defaults, "_for_size", smaller)
 

@@ -96,10 +96,6 @@ def _observed(column: int, parent: str | None) -> pc.LinearGaussian:
     return pc.LinearGaussian({str(parent): 1.0})
 
 
-def score(rows: list[tuple[torch.Tensor]]) -> torch.Tensor:
-    return SCORER.log_prob(torch.stack([row for (row,) in rows]))
-
-
 class Score:
     """What a worker does with a batch."""
 

@@ -19,7 +19,7 @@ def penguin_table() -> Any:
 
 @cache
 def penguin_model() -> pc.TableModel:
-    return pc.fit_table(penguin_table(), points=8, width=16, steps=80)
+    return pc.fit_table(penguin_table(), points=8, width=16, steps=50)
 
 
 @cache
