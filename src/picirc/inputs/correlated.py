@@ -25,6 +25,7 @@ from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
 # A correlation matrix is mixed with this much of the identity, so that it can be factorised in single precision.
 _RIDGE = 1e-4
 _LARGEST_PIECE = 2**22  # elements of temporaries; larger batches are processed in pieces
+_GAPS = 4  # data points with up to so many more missing columns than others are processed together
 
 
 def correlation(raw: Tensor, columns: int) -> Tensor:
@@ -64,8 +65,9 @@ class Block:
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density of what is observed, ``(states, batch)``."""
 
-        def found(x: Tensor) -> Tensor:
-            return self._log_density(_Patterns.of(x, self.matrices), self._scores(x))
+        def found(own: Tensor) -> Tensor:
+            some = x[:, own]
+            return self._log_density(_Patterns.of(some, self.matrices), self._scores(some))
 
         return self._in_pieces(found, x, 1)
 
@@ -80,10 +82,11 @@ class Block:
     def at_mode(self, x: Tensor) -> Tensor:
         """The log-density with the most probable value in place of each that is missing, ``(states, batch)``."""
 
-        def found(x: Tensor) -> Tensor:
-            scores = self._scores(x)
-            scores = scores + _Patterns.of(x, self.matrices).regress(scores)
-            return self._log_density(_Patterns.of(torch.zeros_like(x), self.matrices), scores)
+        def found(own: Tensor) -> Tensor:
+            some = x[:, own]
+            scores = self._scores(some)
+            scores = scores + _Patterns.of(some, self.matrices).regress(scores)
+            return self._log_density(_Patterns.of(torch.zeros_like(some), self.matrices), scores)
 
         return self._in_pieces(found, x, 1)
 
@@ -93,24 +96,26 @@ class Block:
         Those of an observed column are what it has without evidence.
         """
 
-        def found(x: Tensor) -> Tensor:
-            patterns = _Patterns.of(x, self.matrices)
-            return self._located(patterns.regress(self._scores(x)), patterns.variance().sqrt()[:, patterns.which])
+        def found(own: Tensor) -> Tensor:
+            some = x[:, own]
+            patterns = _Patterns.of(some, self.matrices)
+            return self._located(patterns.regress(self._scores(some)), patterns.variance().sqrt()[:, patterns.which])
 
         return self._in_pieces(found, x, 2)
 
     def given_others(self, x: Tensor) -> Tensor:
         """Parameters of every column given all other observed ones, ``(m, states, batch, 2)``."""
 
-        def found(x: Tensor) -> Tensor:
-            patterns = _Patterns.of(x, self.matrices)
-            scores = self._scores(x)
+        def found(own: Tensor) -> Tensor:
+            some = x[:, own]
+            patterns = _Patterns.of(some, self.matrices)
+            scores = self._scores(some)
             expected = patterns.regress(scores)
             variance = torch.where(patterns.seen, 1 / patterns.precision_given_others(), patterns.variance())
             variance = variance[:, patterns.which]  # (parts, batch, m)
             # The inverse of the observed part times the observed scores is P times the completed ones.
             alone = scores - patterns.explain(scores + expected) * variance.mT.unsqueeze(2)
-            return self._located(torch.where(x.isnan().unsqueeze(1), expected, alone), variance.sqrt())
+            return self._located(torch.where(some.isnan().unsqueeze(1), expected, alone), variance.sqrt())
 
         return self._in_pieces(found, x, 2)
 
@@ -123,12 +128,13 @@ class Block:
         """
         std = self._own_params()[..., 1]  # (parts, m, states)
         shares = weights.unflatten(0, (len(std), -1))
-        found = []
-        for some, share in zip(x.split(self._piece(x), 1), shares.split(self._piece(x), 2), strict=True):
-            patterns = _Patterns.of(some, self.matrices)
-            scale = torch.einsum("gkb,gik,gjk->gbij", share, std, std)
-            found.append((scale * patterns.covariances()[:, patterns.which]).sum(0))
-        return torch.cat(found)
+
+        def found(own: Tensor) -> Tensor:
+            patterns = _Patterns.of(x[:, own], self.matrices)
+            scale = torch.einsum("gkb,gik,gjk->gbij", shares[:, :, own], std, std)
+            return (scale * patterns.covariances()[:, patterns.which]).sum(0)
+
+        return self._in_pieces(found, x, 0)
 
     def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
         """``log p(observed, low ≤ X_i ≤ high)`` with at most one such i in a row, ``(states, batch)``."""
@@ -183,15 +189,16 @@ class Block:
         """
         states, size = self.params.shape[1], len(x) + 1
         total = self.params.new_zeros(states, size, size)
-        for some, own in zip(x.split(self._piece(x), 1), flow.split(self._piece(x), 1), strict=True):
+        for own in self._pieces(x):
+            some, flows = x[:, own], flow[:, own]
             patterns = _Patterns.of(some, self.matrices)
             scores = self._scores(some)
-            if not bool(patterns.seen.all()):
+            if patterns.gaps:
                 scores = scores + patterns.regress(scores)
-                counts = own.new_zeros(states, len(patterns.seen)).index_add(1, patterns.which, own)
+                counts = flows.new_zeros(states, len(patterns.seen)).index_add(1, patterns.which, flows)
                 total[:, 1:, 1:] += patterns.covariance_of_all(counts)
             moments = torch.nn.functional.pad(scores.squeeze(2), (0, 0, 1, 0), value=1.0)  # (states, m + 1, batch)
-            total += (moments * own.unsqueeze(1)) @ moments.mT
+            total += (moments * flows.unsqueeze(1)) @ moments.mT
         return total
 
     def from_statistics(self, statistics: Tensor, smoothing: float, rate: float | Tensor) -> Block:
@@ -265,15 +272,27 @@ class Block:
         return torch.stack((located, spreads), -1).movedim(1, 0).flatten(1, 2)
 
     def _in_pieces(self, query: Callable[[Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
-        parts = x.split(self._piece(x), 1)
-        return query(x) if len(parts) == 1 else torch.cat([query(part) for part in parts], axis)
+        """What a query of some data points, given as their places, finds for all of them."""
+        pieces = self._pieces(x)
+        if len(pieces) == 1:
+            return query(pieces[0])
+        return torch.cat([query(own) for own in pieces], axis).index_select(axis, torch.cat(pieces).argsort())
 
-    def _piece(self, x: Tensor) -> int:
-        """The number of data points that a query processes at once."""
+    def _pieces(self, x: Tensor) -> list[Tensor]:
+        """The places of data points that are processed at once: not too many, and all with many gaps or all with few.
+
+        The matrices of a piece are as large as the most missing columns in it. That matters if there are many.
+        """
         columns, batch = x.shape
-        longest = int(x.isnan().sum(0).max()) if batch else 0
-        each = max(columns * self.params.shape[1], longest**2 * len(self.matrices))
-        return max(1, min(batch, _LARGEST_PIECE // each))
+        gaps = _GAPS if len(self.matrices) > 1 else columns
+        found: list[Tensor] = []
+        kinds = (x.isnan().sum(0) + gaps - 1) // gaps
+        for kind in kinds.unique().tolist() or [0]:
+            own = (kinds == kind).nonzero().flatten()
+            longest = min(columns, kind * gaps)
+            each = max(columns * self.params.shape[1], longest**2 * len(self.matrices))
+            found += own.split(max(1, min(batch, _LARGEST_PIECE // each)))
+        return found
 
 
 def _square(vectors: Tensor) -> Tensor:
