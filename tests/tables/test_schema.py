@@ -566,8 +566,19 @@ def test_columns_that_do_not_help_are_named():
     np.testing.assert_array_equal(model.log_density(rows), model.log_density({**rows, "name": ["x"] * 120}))
 
 
+def test_a_few_values_are_categories_whatever_they_are():
+    rates = np.array([1.8, 2.0, 3.1, 3.2, 10.6] * 120 + [3.77])
+    column = pc.Schema.infer({"rate": rates})["rate"]
+    assert column.kind == "categorical"
+    assert column.ordered
+    assert pc.Schema.infer({"rate": rates[:400]})["rate"].kind != "categorical"
+    assert pc.Schema.infer({"rate": np.full(500, 2.5)})["rate"].kind == "gaussian"
+    drawn = pc.fit_table({"rate": rates}, settings={"kind": "mixture", "states": 1}).sample(50, seed=0)
+    assert set(drawn["rate"]) <= set(rates)
+
+
 @pytest.mark.parametrize(
-    ("values", "rows", "kind"), [(16, 3200, "categorical"), (16, 3199, "other"), (21, 9000, "other")]
+    ("values", "rows", "kind"), [(16, 1600, "categorical"), (16, 1599, "other"), (21, 9000, "other")]
 )
 def test_integers_with_many_rows_for_each_value_are_categories(values, rows, kind):
     column = pc.Schema.infer({"grade": np.arange(rows) % values})["grade"]

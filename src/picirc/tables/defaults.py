@@ -14,10 +14,12 @@ from picirc.checks import check_choice, check_integer
 from picirc.errors import ArgumentError
 
 # Columns of integers are categories, unless declared otherwise, if they have few different values: at most ten with
-# four rows for each on average, or at most twenty with 200. Fewer rows say nothing about a single value.
-INTEGER_CATEGORIES = ((10, 4), (20, 200))
+# four rows for each on average, or at most twenty with 100. Fewer rows say nothing about a single value. Other
+# numbers are categories by the second rule alone, as rates of a few regions are.
+INTEGER_CATEGORIES = ((10, 4), (20, 100))
 MOST_INTEGER_CATEGORIES = max(number for number, _ in INTEGER_CATEGORIES)
-LARGEST_STRAY_SHARE = 0.01  # of values that are no integers, in a column of integers that are categories
+LARGEST_STRAY_SHARE = 0.01  # of values unlike the others, in a column of numbers that are categories
+FEWEST_OF_LEVEL = 5  # rows with a value that is no stray
 FEWEST_NAMED = 100  # rows of a table whose constant columns are named in a warning
 # A column with more different strings than both of these holds identifiers, not categories.
 MOST_TEXT_CATEGORIES = 100

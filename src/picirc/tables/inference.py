@@ -29,6 +29,7 @@ from picirc.tables.defaults import (
     FEWEST_IN_SPIKE,
     FEWEST_KNOTS,
     FEWEST_NAMED,
+    FEWEST_OF_LEVEL,
     FEWEST_SCORED,
     FEWEST_WRITTEN,
     INTEGER_CATEGORIES,
@@ -177,7 +178,8 @@ def _inferred_kind(cells: Cells) -> str:
     if different.tolist() == [0.0, 1.0] and not cells.calendar:
         return "bernoulli"
     integers = cells.dtype == "integer" or cells.whole
-    codes = (integers and _are_categories(different, len(observed))) or _are_codes_but_for_strays(observed, integers)
+    codes = integers and _are_categories(different, len(observed))
+    codes = codes or _are_codes_but_for_strays(observed, integers) or _are_levels(observed)
     if codes and not cells.calendar:
         return "categorical"
     if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
@@ -206,6 +208,16 @@ def _are_codes_but_for_strays(observed: Numbers, integers: bool) -> bool:
         whole = whole[whole != values[counts.argmin()]]
     few_strays = 0 < strays <= LARGEST_STRAY_SHARE * len(observed)
     return few_strays and _are_categories(np.unique(whole), len(whole))
+
+
+def _are_levels(observed: Numbers) -> bool:
+    """Whether a few values, integers or not, are nearly all that occurs."""
+    counts = np.unique(observed, return_counts=True)[1]
+    frequent = counts[counts >= FEWEST_OF_LEVEL]
+    strays = len(observed) - int(frequent.sum())
+    number, each = INTEGER_CATEGORIES[-1]
+    few = 1 < len(frequent) <= min(number, len(observed) // each)
+    return few and len(counts) <= number and strays <= LARGEST_STRAY_SHARE * len(observed)
 
 
 def _refuse_disguised(cells: Cells) -> None:

@@ -107,11 +107,11 @@ class Schema:
 
         Columns that are not declared are judged by their values: strings are categories; booleans, and numbers that are
         all 0 or 1, are Bernoulli; numbers of an integer type (and integers that are floats because some are missing)
-        are categories if there are at most ten different ones, each in four rows on average, or at most twenty, each in
-        200. Of the other numbers, if
-        there are enough, a column with values that occur often is spiked, a skewed or heavy-tailed one is transformed
-        to normal scores, and all others, and constant ones, are Gaussian. An array that holds integers only is judged
-        as a whole: its columns share their categories, or are all Gaussian.
+        are categories if there are at most ten different ones, each in four rows on average; any numbers, if there are
+        at most twenty, each in 100. Of the other numbers, if there are enough, a column with values that occur often is
+        spiked, a skewed or heavy-tailed one is transformed to normal scores, and all others, and constant ones, are
+        Gaussian. An array that holds integers only is judged as a whole: its columns share their categories, or are all
+        Gaussian.
         """
         from picirc.tables.inference import infer_columns
 
