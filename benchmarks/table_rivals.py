@@ -371,6 +371,18 @@ def copula_rows(train: Frame, count: int) -> Frame:
     return pd.DataFrame(found)
 
 
+def autoencoder_rows(train: Frame, count: int) -> Frame:
+    """Rows of a variational autoencoder, with the settings of its authors."""
+    import torch
+    from ctgan import TVAE
+
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002, which the package draws from
+    model = TVAE(enable_gpu=False)
+    model.fit(train, categories(train))
+    return model.sample(count)
+
+
 def _ranks(column: pd.Series, source: np.random.Generator) -> Numbers:
     order = np.lexsort((source.random(len(column)), column.to_numpy()))
     found = np.empty(len(column))
@@ -378,4 +390,8 @@ def _ranks(column: pd.Series, source: np.random.Generator) -> Numbers:
     return found
 
 
-SYNTHESISERS: Mapping[str, Callable[[Frame, int], Frame]] = {"ARF": forest_rows, "copula": copula_rows}
+SYNTHESISERS: Mapping[str, Callable[[Frame, int], Frame]] = {
+    "ARF": forest_rows,
+    "copula": copula_rows,
+    "TVAE": autoencoder_rows,
+}

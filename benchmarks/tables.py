@@ -22,7 +22,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import log_loss, roc_auc_score
 
 import picirc as pc
-from table_data import dequantised, label, load, names
+from table_data import dequantised, is_for, label, load, names
 from table_rivals import CLASSIFIERS, DENSITIES, IMPUTERS, SYNTHESISERS, categories, reals
 
 OURS = "PIC"
@@ -63,7 +63,7 @@ def _options() -> argparse.Namespace:
 def _jobs(options: argparse.Namespace) -> Iterator[Job]:
     for table in options.tables:
         for split in range(options.splits):
-            for task, methods in TASKS.items():
+            for task, methods in ((task, TASKS[task]) for task in TASKS if is_for(table, task)):
                 for setting in SETTINGS.get(task, ({},)):
                     for method in (OURS, *methods):
                         yield {"task": task, "table": table, "split": split, **setting, "method": method}
