@@ -213,6 +213,7 @@ def synthesis(job: Job) -> Scores:
     rows = rows[list(train)]
     kinds = {column: {"sdtype": "numerical" if column in reals(train) else "categorical"} for column in train}
     report = QualityReport()
+    report.real_correlation_threshold = report.real_association_threshold = 0  # all pairs count, as papers have it
     report.generate(train, rows, {"columns": kinds}, verbose=False)
     found = dict(zip(("shape", "trend"), report.get_properties()["Score"].tolist(), strict=True))
     found["C2ST"] = _told_apart(train, rows)
