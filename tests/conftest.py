@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import os
 
+# Set before anything is imported: no figure opens a window, and the two processes of the tests have a core each.
+os.environ |= {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
 import pytest
 import torch
 from hypothesis import settings
 
-os.environ["MPLBACKEND"] = "Agg"  # set before anything imports matplotlib, so that no figure opens a window
-
-torch.set_num_threads(1)  # the tests run in two processes on two cores
+torch.set_num_threads(1)
 
 # Examples are the same in every run and are not timed: a slow machine is no reason to fail.
 settings.register_profile("picirc", deadline=None, derandomize=True)

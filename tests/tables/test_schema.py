@@ -630,3 +630,12 @@ def test_draws_have_as_many_digits_as_the_values_seen():
     assert np.array_equal(drawn["days"], np.rint(drawn["days"]))
     assert np.array_equal(drawn["price"], np.round(drawn["price"], 2))
     assert not np.array_equal(drawn["weight"], np.round(drawn["weight"], 3))
+
+
+def test_values_to_fill_in_are_given_for_every_column():
+    schema = pc.Schema.infer({"a": np.arange(30.0), "b": np.arange(30.0) ** 2})
+    table = {"a": [1.0, None], "b": [None, 4.0]}
+    values = {"a": np.array([7.0, 8.0]), "b": np.array([9.0, 10.0])}
+    assert schema.fill(table, values) == {"a": [1.0, 8.0], "b": [9.0, 4.0]}
+    with pytest.raises(pc.ArgumentError, match="values: .*none of b"):
+        schema.fill(table, {"a": values["a"]})

@@ -243,6 +243,8 @@ class Schema:
         frame = read_frame(table)
         names = self.match(frame, self.names if frame.named else ())
         kept = [column for column in self.columns if column.kind != EMPTY and column.name in names]
+        if without := [column.name for column in kept if column.name not in values]:
+            raise ArgumentError("values", f"those of all columns ({few(self.names)})", f"none of {few(without)}")
         filled = fill(frame, {names[c.name]: (frame.cells(names[c.name], c.dtype), values[c.name]) for c in kept})
         lacking = {name: own for name, own in values.items() if name not in names}
         return extended(filled, self.assemble(lacking, frame.container)) if lacking else filled
