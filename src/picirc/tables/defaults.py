@@ -33,7 +33,7 @@ LARGEST_STANDARDISED = 100.0
 # of the rows and this many times as often as most; and they are transformed to normal scores if their 5 %, 50 % and
 # 95 % quantiles are this asymmetric, or a value is this many times the distance of the outer two from the median.
 FEWEST_SCORED = 200
-SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.03, 5.0, 20, 8
+SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.01, 5.0, 20, 16
 LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
 # Draws are multiples of a step, as the values seen are, if each of these occurs so often on average; or if there are so
 # many different ones, of a power of ten.
@@ -72,7 +72,7 @@ _OF_ANY = {
 MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
 # A mixture has at most this many states, and at least this many rows for each.
-MOST_STATES, ROWS_PER_STATE = 512, 10
+MOST_STATES, ROWS_PER_STATE = 256, 10
 LEAST_GAIN = 2e-3  # nats of a row held out, for which another size of a mixture is taken
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000

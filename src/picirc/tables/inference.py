@@ -327,8 +327,9 @@ def _spikes(observed: Numbers) -> Numbers:
     """Values that occur far more often than the others of a column, ascending; none if they are nearly all of it."""
     values, counts = np.unique(observed, return_counts=True)
     often = counts > max(SPIKE_SHARE * len(observed), SPIKE_PROMINENCE * float(np.median(counts)), FEWEST_IN_SPIKE)
+    often[np.argsort(-counts, kind="stable")[MOST_SPIKES:]] = False
     rest = counts[~often]
-    if not 0 < often.sum() <= MOST_SPIKES or rest.sum() < FEWEST_KNOTS or len(rest) < FEWEST_KNOTS:
+    if not often.any() or rest.sum() < FEWEST_KNOTS or len(rest) < FEWEST_KNOTS:
         return values[:0]
     return values[often]
 
@@ -403,20 +404,24 @@ def knots_of(
 
 
 def _step(observed: Numbers) -> float:
-    """The distance that all values are multiples of apart; 0 if there is none.
+    """The distance that nearly all values are multiples of apart from the least; 0 if there is none.
 
     Where many values are repeated it may be any number, elsewhere a power of ten: the last digit that is written.
     """
-    values = np.unique(observed)
+    values, counts = np.unique(observed, return_counts=True)
     if len(values) < 3:
         return 0.0
-    repeated = ROWS_PER_STEP * len(values) <= len(observed)
+    # The rarest values, few rows together, do not count.
+    order = np.argsort(counts, kind="stable")
+    rare = order[np.cumsum(counts[order]) <= LARGEST_STRAY_SHARE * len(observed)]
+    usual = np.delete(values, rare)
+    repeated = len(usual) > 2 and ROWS_PER_STEP * len(usual) <= len(observed)
     # The least gap may be several steps.
-    gaps = [float(np.diff(values).min()) / parts for parts in (1, 2, 3, 4, 5)] if repeated else []
+    gaps = [float(np.diff(usual).min()) / parts for parts in (1, 2, 3, 4, 5)] if repeated else []
     digits = list(DECIMAL_STEPS) if len(values) >= FEWEST_WRITTEN else []
     for step in gaps + digits:
         with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers
-            multiples = (values - values[0]) / step
+            multiples = (usual - values[0]) / step
             near = np.abs(multiples - np.rint(multiples)).max() < STEP_PRECISION
         if near and (multiples[-1] < MOST_STEPS or step in digits):
             return step
