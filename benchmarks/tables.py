@@ -37,6 +37,9 @@ Scores = dict[str, float]
 
 def main() -> None:
     options = _options()
+    if options.counts:
+        print(*counts(_records(options.output)), sep="\n")
+        return
     jobs = [job for job in _jobs(options) if job["task"] in options.tasks and _wanted(job, options.methods)]
     known = {_key(record) for record in _records(options.output)}
     until = time.monotonic() + 60 * options.minutes if options.minutes else np.inf
@@ -56,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", choices=("ours", "others", "all"), default="all")
     parser.add_argument("--splits", type=int, default=3, help="random parts into training and test rows")
     parser.add_argument("--minutes", type=float, help="start no job after this time; the next run goes on")
+    parser.add_argument("--counts", action="store_true", help="run nothing; print wins, ties and losses as Markdown")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the file of finished jobs")
     return parser.parse_args()
 
@@ -287,15 +291,35 @@ def summary(records: list[Job]) -> Iterator[str]:
                 yield from lines
 
 
-def _lines(records: list[Job], score: str) -> Iterator[str]:
+def counts(records: list[Job]) -> Iterator[str]:
+    """The same as a table in Markdown: for each score and rival how many tables, or settings of them, are won."""
+    yield "| | score | rival | won | tied | lost |"
+    yield "|---|---|---|---|---|---|"
+    for task in TASKS:
+        own = [record for record in records if record["task"] == task and "failed" not in record["scores"]]
+        for score in JUDGED:
+            words: dict[str, list[str]] = {}
+            for methods in _by_place([record for record in own if score in record["scores"]], score).values():
+                ours = methods.pop(OURS)
+                for method, theirs in methods.items():
+                    words.setdefault(method, []).append(verdict(ours, theirs, score))
+            for method, found in words.items():
+                numbers = " | ".join(str(found.count(word)) for word in ("win", "tie", "loss"))
+                yield f"| {task} | {score} | {method} | {numbers} |"
+
+
+def _by_place(records: list[Job], score: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
+    """For each table and setting that we have a score of, the scores of every method by split."""
     groups: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
     for record in records:
         place = (record["table"], record.get("hidden", ""), record.get("how", ""))
         groups.setdefault(place, {}).setdefault(record["method"], {})[record["split"]] = record["scores"][score]
+    return {place: methods for place, methods in groups.items() if OURS in methods}
+
+
+def _lines(records: list[Job], score: str) -> Iterator[str]:
     counts: dict[str, list[str]] = {}
-    for place, methods in groups.items():
-        if OURS not in methods:
-            continue
+    for place, methods in _by_place(records, score).items():
         ours = methods.pop(OURS)
         cells = []
         for method, theirs in methods.items():
