@@ -220,14 +220,14 @@ def synthesis(job: Job) -> Scores:
     report.real_correlation_threshold = report.real_association_threshold = 0  # all pairs count, as papers have it
     report.generate(train, rows, {"columns": kinds}, verbose=False)
     found = dict(zip(("shape", "trend"), report.get_properties()["Score"].tolist(), strict=True))
-    found["C2ST"] = _told_apart(train, rows)
+    found["C2ST"] = _detection(train, rows)
     name = label(job["table"])
     judge = CLASSIFIERS["boosting"]().fit(rows.drop(columns=name), rows[name].astype(str))
     right = judge.predict(test.drop(columns=name)) == test[name]
     return found | {"accuracy learned": float(right.mean())}
 
 
-def _told_apart(real: pd.DataFrame, drawn: pd.DataFrame) -> float:
+def _detection(real: pd.DataFrame, drawn: pd.DataFrame) -> float:
     """1 − 2 max(0, AUC − ½) of boosting that tells real rows from others, in two halves."""
     both = pd.concat([real, drawn], ignore_index=True)
     truth = np.repeat(["real", "drawn"], [len(real), len(drawn)])

@@ -83,7 +83,7 @@ def visit(browser):
         page.on("request", lambda request: requests.append(request.url))
         page.goto(url)
         page.wait_for_selector("main")
-        settle(page)
+        wait_for_answers(page)
         return page
 
     yield go
@@ -98,7 +98,7 @@ def table(serve, mixed):
     return serve(*mixed, name="Trees").url
 
 
-def settle(page) -> None:
+def wait_for_answers(page) -> None:
     """Wait until no question is under way."""
     page.wait_for_selector("body:not([data-busy]):not(:has(.loading))", state="attached")
 
@@ -119,22 +119,22 @@ def test_a_category_changes_the_other_cards_and_the_address(visit, table):
     page = visit(table)
     before = expected(page, "length")
     card(page, "kind").get_by_role("button", name="cedar").click()
-    settle(page)
+    wait_for_answers(page)
     assert expected(page, "length") != before
     assert evidence(page) == {"a": {"kind": {"is": "cedar"}}}
     assert "probability" in page.locator(".facts").inner_text()
     assert "of 120 rows agree" in page.locator(".facts").inner_text()
     card(page, "kind").get_by_role("button", name="ash").click()
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page) == {"a": {"kind": {"in": ["cedar", "ash"]}}}
     shown = expected(page, "length")
     page.reload()
-    settle(page)
+    wait_for_answers(page)
     page.wait_for_selector(".chip")
-    settle(page)
+    wait_for_answers(page)
     assert expected(page, "length") == shown  # a link holds the whole view
     page.get_by_role("button", name="Forget kind").first.click()
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page) == {}
     assert expected(page, "length") == before
 
@@ -145,27 +145,27 @@ def test_a_number_is_set_by_slider_fields_and_drag(visit, table):
     assert "unknown, expected" in slider.get_attribute("aria-valuetext")
     slider.focus()
     page.keyboard.press("ArrowRight")
-    settle(page)
+    wait_for_answers(page)
     assert "is" in evidence(page)["a"]["length"]
     assert "known" in slider.get_attribute("aria-valuetext")
     assert "log density" in page.locator(".facts").inner_text()
     card(page, "length").get_by_placeholder("from").fill("11")
     card(page, "length").get_by_placeholder("from").press("Tab")
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["a"]["length"] == {"from": 11, "to": None}
     box = card(page, "weight").locator("svg").bounding_box()
     page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 30)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 30, steps=3)
     page.mouse.up()
-    settle(page)
+    wait_for_answers(page)
     dragged = evidence(page)["a"]["weight"]
     assert dragged["from"] < dragged["to"]
     card(page, "weight").locator("svg").click(position={"x": 40, "y": 30})
-    settle(page)
+    wait_for_answers(page)
     assert "is" in evidence(page)["a"]["weight"]
     page.get_by_role("button", name="Reset").click()
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page) == {}
 
 
@@ -183,17 +183,17 @@ def test_two_sets_of_evidence_stand_side_by_side(visit, table):
     page.get_by_role("button", name="Compare").click()
     card(page, "kind").get_by_role("button", name="ash").click()
     card(page, "kind").get_by_role("button", name="cedar").click()
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page) == {"a": {"kind": {"is": "ash"}}, "b": {"kind": {"is": "cedar"}}, "on": 1}
     first, second = card(page, "length").locator(".now p").all_inner_texts()
     assert float(first.split()[0]) < float(second.split()[0])
     page.get_by_role("button", name="Change evidence A").click()
     card(page, "old").get_by_role("button", name="True").click()
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["a"] == {"kind": {"is": "ash"}, "old": {"is": True}}
     assert page.locator(".only-two").is_visible()
     page.get_by_role("button", name="Stop comparing").click()
-    settle(page)
+    wait_for_answers(page)
     assert "b" not in evidence(page)
     assert not page.locator(".only-two").is_visible()
 
@@ -203,11 +203,11 @@ def test_rows_show_their_surprises_and_the_tree_leads_to_cards(visit, table):
     page.get_by_role("button", name="Most surprising rows").click()
     page.locator(".surprising button").first.click()
     page.wait_for_selector(".note:not([hidden])")
-    settle(page)
+    wait_for_answers(page)
     assert len(evidence(page)["a"]) >= 4
     assert card(page, "weight").locator(".note").inner_text().startswith(("Fits", "Surprising"))
     page.get_by_role("button", name="Forget weight").first.click()
-    settle(page)
+    wait_for_answers(page)
     assert "90 %" in expected(page, "weight")
     page.get_by_role("button", name="Go to rings").focus()
     page.keyboard.press("Enter")
@@ -237,7 +237,7 @@ def test_hostile_names_are_only_names(visit, serve):
     slider = page.get_by_role("slider", name="Value of __proto__")
     slider.focus()
     page.keyboard.press("ArrowRight")
-    settle(page)
+    wait_for_answers(page)
     assert set(evidence(page)["a"]) == {"constructor", "__proto__"}
     page.reload()
     page.wait_for_selector(".chip")
@@ -250,8 +250,8 @@ def test_two_tabs_have_evidence_of_their_own(visit, table):
     one, two = visit(table), visit(table)
     card(one, "kind").get_by_role("button", name="ash").click()
     card(two, "kind").get_by_role("button", name="cedar").click()
-    settle(one)
-    settle(two)
+    wait_for_answers(one)
+    wait_for_answers(two)
     assert evidence(one) == {"a": {"kind": {"is": "ash"}}}
     assert evidence(two) == {"a": {"kind": {"is": "cedar"}}}
     assert expected(one, "length") != expected(two, "length")
@@ -316,32 +316,32 @@ def test_the_fan_of_a_sequence_moves_with_the_evidence(visit, serve, weather):
     assert evidence(page) == {"s": 0, "u": 18, "h": 12}
     page.get_by_role("slider", name="Rows known").focus()
     page.keyboard.press("ArrowLeft")
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["u"] == 17
     assert "17 rows known" in told.get_attribute("aria-label")
     page.get_by_label("Value of degrees").fill("40")
     page.get_by_label("Value of degrees").press("Tab")
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["c"] == {"16": {"degrees": 40}}
     shown = told.get_attribute("aria-label")
     assert shown != label
     assert page.locator(".mark.edited").count() == 1
     page.reload()
     page.wait_for_selector(".mark.edited")
-    settle(page)
+    wait_for_answers(page)
     assert told.get_attribute("aria-label") == shown  # a link holds the whole view
     page.get_by_role("button", name="Take degrees from the data again").click()
-    settle(page)
+    wait_for_answers(page)
     assert "c" not in evidence(page)
     dot = page.locator(".series .mark.set0").nth(8).bounding_box()
     page.mouse.move(dot["x"] + 2, dot["y"] + 2)
     page.mouse.down()
     page.mouse.move(dot["x"] + 2, dot["y"] - 20, steps=2)
     page.mouse.up()
-    settle(page)
+    wait_for_answers(page)
     assert len(evidence(page)["c"]) == 1
     page.get_by_label("Sequence").select_option("south")
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["s"] == 1
     assert page.evaluate(NAMELESS) == []
 
@@ -350,7 +350,7 @@ def test_more_points_make_a_smaller_error(visit, serve):
     page = visit(serve(network()).url)
 
     def reading(name: str) -> float:
-        settle(page)
+        wait_for_answers(page)
         return float(page.locator("dt", has_text=name).locator("+ dd").inner_text())
 
     coarse = reading("true error")
@@ -361,10 +361,10 @@ def test_more_points_make_a_smaller_error(visit, serve):
     assert page.locator(".unit.integral").count() == 2
     assert page.locator(".unit.observed").count() == 2
     page.get_by_label("unknown").first.check()
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["x"]["x1"] is None
     page.get_by_label("Rule").select_option("Gauss–Hermite")
-    settle(page)
+    wait_for_answers(page)
     assert evidence(page)["rule"] == "Gauss–Hermite"
     assert page.evaluate(NAMELESS) == []
 
@@ -376,7 +376,7 @@ def test_every_page_is_readable_and_fits(visit, serve, table, images, weather, w
         page = visit(url, viewport={"width": width, "height": 800})
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)
-            settle(page)
+            wait_for_answers(page)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
             assert page.evaluate(CONTRAST) == []
             assert page.evaluate(NAMELESS) == []

@@ -638,5 +638,5 @@ def test_values_to_fill_in_are_given_for_every_column():
     table = {"a": [1.0, None], "b": [None, 4.0]}
     values = {"a": np.array([7.0, 8.0]), "b": np.array([9.0, 10.0])}
     assert schema.fill(table, values) == {"a": [1.0, 8.0], "b": [9.0, 4.0]}
-    with pytest.raises(pc.ArgumentError, match="values: .*none of b"):
+    with pytest.raises(pc.ArgumentError, match=r"values: .*none of b"):
         schema.fill(table, {"a": values["a"]})
