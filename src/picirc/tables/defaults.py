@@ -73,6 +73,9 @@ MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
+# A mixture is not tried if its states times the rows that EM sees times the square of the number of correlated columns
+# are more than this, which takes minutes.
+MOST_WORK = 5e11
 LEAST_GAIN = 2e-3  # nats of a row held out, for which another size of a mixture is taken
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000

@@ -22,12 +22,13 @@ from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import star
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import LEAST_GAIN, MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, Defaults
+from picirc.tables.defaults import LEAST_GAIN, MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, MOST_WORK, Defaults
 from picirc.tables.schema import Schema
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
 
 _ROWS_PER_STATE = 5  # of a class
+_USUAL_STEPS = 20  # of EM, if each sees all rows
 _JOINT_STEPS = 5  # of EM for the states of all classes together
 
 
@@ -64,9 +65,11 @@ def search(
     one of these steps helps.
     """
     tried: dict[tuple[int, float], Trained] = {}
+    seen = len(rows) * (_USUAL_STEPS if len(rows) <= MOST_ROWS_AT_ONCE else chosen.em_passes)
+    affordable = MOST_WORK / (seen * max(1, len(_joint(schema))) ** 2)
 
     def score(states: int, smoothing: float) -> float:
-        if not 1 <= states <= chosen.states:
+        if not 1 <= states <= chosen.states or states > max(1, affordable):
             return -math.inf
         if (states, smoothing) not in tried:
             own = replace(chosen, smoothing=smoothing)
@@ -92,9 +95,14 @@ def search(
 
 def is_affordable(schema: Schema, rows: Numbers) -> bool:
     """Whether the patterns of missing cells are few enough for the number of correlated columns."""
-    joint = [place for place, family in enumerate(schema.families) if isinstance(family, Gaussian)]
+    joint = _joint(schema)
     gaps = np.packbits(np.isnan(rows[:, joint]), axis=1)
     return len(np.unique(gaps, axis=0)) * len(joint) ** 3 <= MOST_PATTERN_WORK
+
+
+def _joint(schema: Schema) -> list[int]:
+    """The places of the columns that are correlated."""
+    return [place for place, family in enumerate(schema.families) if isinstance(family, Gaussian)]
 
 
 def refit(schema: Schema, rows: Numbers, best: Trained, chosen: Defaults, seed: int) -> list[HCLT]:
