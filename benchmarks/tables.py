@@ -325,7 +325,8 @@ def _lines(records: list[Job], score: str) -> Iterator[str]:
         for method, theirs in methods.items():
             word = verdict(ours, theirs, score)
             counts.setdefault(method, []).append(word)
-            cells.append(f"{method} {np.mean(list(theirs.values())):.3f} {word}")
+            same = [theirs[split] for split in ours if split in theirs]
+            cells.append(f"{method} {np.mean(same):.3f} {word}" if same else f"{method} –")
         error = np.std(list(ours.values())) / max(1, len(ours) - 1) ** 0.5
         yield f"{' '.join(map(str, place)).strip():<32} {OURS} {np.mean(list(ours.values())):.3f} ± {error:.3f}   " + (
             "   ".join(cells)
