@@ -20,7 +20,7 @@ def two_latents() -> pc.BayesNet:
 @pytest.fixture(scope="session")
 def mixed():
     table = mixed_table()
-    return pc.fit_table(table, {"rings": "poisson"}, steps=200, points=6, width=16, settings={"members": 1}), table
+    return pc.fit_table(table, {"rings": "poisson"}, steps=80, points=6, width=16, settings={"members": 1}), table
 
 
 @pytest.fixture(scope="session")
