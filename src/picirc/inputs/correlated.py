@@ -25,7 +25,7 @@ from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
 # A correlation matrix is mixed with this much of the identity, so that it can be factorised in single precision.
 _RIDGE = 1e-4
 _LARGEST_PIECE = 2**22  # elements of temporaries; larger batches are processed in pieces
-_GAPS = 4  # data points with up to so many more missing columns than others are processed together
+_GAPS = 4  # data points are grouped by their number of missing columns: up to 4, up to 8, and so on
 
 
 def correlation(raw: Tensor, columns: int) -> Tensor:
