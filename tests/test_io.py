@@ -160,10 +160,6 @@ class Trials(SuccessFamily):
 
     trials: int = 2
 
-    @property
-    def _trials(self) -> int:
-        return self.trials
-
 
 def test_a_family_of_ones_own_needs_its_class(tmp_path):
     model = pc.HCLT(pc.chain(3), inputs=Trials(4), states=2)

@@ -9,7 +9,7 @@ import torch
 
 import picirc as pc
 from cases import CASES, Case
-from picirc.engine.contraction import least, mix_down, mix_up, scale_rows
+from picirc.engine.contraction import LEAST, mix_down, mix_up, scale_rows
 from picirc.qpc import mpe
 
 
@@ -27,9 +27,9 @@ def test_scaled_rows_with_their_shifts_are_the_rows(states: int, dtype: torch.dt
     assert torch.equal(scale_rows(rows.clone()), shift)
     exact = (rows.double() - shift.double()).exp()
     assert not scaled[2, :, 1].any()
-    counts = exact > 1.01 * least(dtype)
+    counts = exact > 1.01 * LEAST[dtype]
     torch.testing.assert_close(scaled[counts].double(), exact[counts], rtol=1e3 * torch.finfo(dtype).eps, atol=0)
-    assert not scaled[exact < 0.99 * least(dtype)].any()
+    assert not scaled[exact < 0.99 * LEAST[dtype]].any()
     assert (scaled[scaled > 0] >= torch.finfo(dtype).tiny).all()  # no denormal number
 
 

@@ -13,6 +13,7 @@ Gradients, expected counts, marginals, latent posteriors and samples are all rea
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -26,7 +27,7 @@ from picirc.engine import inputs as evaluation
 from picirc.engine.contraction import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.engine.evidence import Evidence, Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
-from picirc.engine.steps import Layout, Ready, Target, matrices, rows_of, span_of
+from picirc.engine.steps import Layout, Ready, Target, span_of
 from picirc.inputs import Gaussian
 from picirc.inputs.correlated import Block
 from picirc.memory import empty
@@ -35,6 +36,11 @@ from picirc.native import MOST_PARTS, Kernels, kernels_for
 # A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
 BUDGET = 2**28
 _INPUT_ELEMENTS = 2**24  # that inputs take beside the rows, at a time
+_KEPT_SIZES = 8  # batch sizes for which the ready steps are kept
+_NO_TRANSFORMS = (
+    "the log-likelihood of a circuit cannot be transformed by torch.func (grad, vmap, jacrev); use "
+    "torch.autograd.grad, and give all rows at once instead of vmap."
+)
 
 
 @dataclass(frozen=True)
@@ -81,8 +87,7 @@ class Values:
     # its own part only, otherwise also those of all rows below.
     scales: list[Tensor]
     native: Kernels | None = None  # the compiled loops, if they can work on the rows
-    # For each sum step, by its number, the results before the logarithm, flat; for `down`.
-    sums: dict[int, Tensor] = field(default_factory=dict)
+    sums: Tensor | None = None  # the results of all sum steps before the logarithm, one after the other; for `down`
 
 
 @dataclass
@@ -109,6 +114,7 @@ class CompiledCircuit(Layout):
 
     def __init__(self, schedule: Schedule, sizes: Mapping[Hashable, int]) -> None:
         super().__init__(schedule, sizes)
+        self._ready: OrderedDict[tuple[int, torch.device], tuple[list[Ready], int]] = OrderedDict()
         self._simple = schedule.simple
         self._learnable = [tensor for step in self.inputs for tensor in step.family.learnable]
 
@@ -130,15 +136,33 @@ class CompiledCircuit(Layout):
 
     def start(self, like: Tensor, batch: int) -> Values:
         """Rows of log 1 where nothing is written first, and scales of zero."""
-        pools = self.schedule.pools
-        rows = [empty((p.rows, math.prod(shape), batch), like) for p, shape in zip(pools, self.shapes, strict=True)]
-        for pool, own in zip(pools, rows, strict=True):
-            for start, stop in pool.blank:
-                own[start:stop].zero_()
+        rows: list[Tensor] = []
+        scales: list[Tensor] = []
         # Sums of many maxima, and differences of such sums where rows are mixed.
         dtype = like.dtype if self._simple else torch.float64
-        scales = [torch.zeros(p.rows, batch, dtype=dtype, device=like.device) for p in pools]
+        for pool, shape in zip(self.schedule.pools, self.shapes, strict=True):
+            rows.append(empty((pool.rows, math.prod(shape), batch), like))
+            scales.append(torch.zeros(pool.rows, batch, dtype=dtype, device=like.device))
+            for start, stop in pool.blank:
+                rows[-1][start:stop].zero_()
         return Values(rows, scales, kernels_for(*rows))
+
+    def steps(self, like: Tensor, batch: int | None = None) -> tuple[list[Ready], int]:
+        """The steps with their indices on the device of ``like``, and the most elements that one works on.
+
+        Args:
+            like: A tensor of the circuit's dtype and device.
+            batch: The number of data points; steps that would not fit into the cache with it are cut into pieces;
+                None for whole steps.
+        """
+        key = (0 if batch is None else batch * like.element_size(), like.device)
+        found = self._ready.get(key)
+        if found is None:
+            steps = self.ready(*key)
+            found = self._ready[key] = steps, max(ready.scratch for ready in steps)
+            while len(self._ready) > _KEPT_SIZES:
+                self._ready.popitem(last=False)
+        return found
 
     def up(self, evidence: Evidence, parameters: Parameters, keep: bool = False) -> Values:
         """Compute all rows for a batch that fits into memory.
@@ -148,40 +172,34 @@ class CompiledCircuit(Layout):
             parameters: The numbers.
             keep: Remember what ``down`` needs.
         """
-        values = self.start(parameters.like, evidence.batch)
-        self.run(self.steps(parameters.like, evidence.batch), values, evidence, parameters, keep)
-        return values
-
-    def run(
-        self, steps: Sequence[Ready], values: Values, evidence: Evidence, parameters: Parameters, keep: bool
-    ) -> None:
-        """Run some steps of a pass up; the inputs may come before the others, in a call of their own."""
-        scratch = empty((max([r.scratch for r in steps]) * evidence.batch,), parameters.like)
-        if keep:  # room for the results of every sum step, all of it in one piece
-            sizes = [r.results * evidence.batch for r in steps]
-            parts = empty((sum(sizes),), parameters.like).split(sizes)
-            values.sums = {r.number: part for r, part in zip(steps, parts, strict=True)}
+        like, batch = parameters.like, evidence.batch
+        (steps, most), values = self.steps(like, batch), self.start(like, batch)
+        scratch = empty((most * batch,), like)
+        if keep:
+            values.sums = empty((self.results * batch,), like)
         for ready in steps:
             match ready.step:
                 case InputStep():
-                    self._input_up(ready, values, evidence, parameters)
+                    self.input_up(ready, values, evidence, parameters)
                 case SumStep(block=block):
-                    self._sum_up(ready, values, values.sums.get(ready.number), parameters.weights[block], scratch)
+                    self._sum_up(ready, values, parameters.weights[block], scratch)
                 case MixStep(block=block):
                     self._mix_up(ready, values, parameters.mixtures[block], scratch)
-                case PassStep(pool=pool) as step:
+                case PassStep(pool=pool, start=start, stop=stop):
                     # Copies, because rows of the same pool are written.
-                    rows, scales = (rows_of(pools, step).clone() for pools in (values.rows, values.scales))
+                    rows, scales = values.rows[pool][start:stop].clone(), values.scales[pool][start:stop].clone()
                     self.send(ready.targets, self.shapes[pool], rows, scales, values)
+        return values
 
     def root(self, values: Values) -> Tensor:
         """The log-value of the root, ``(batch,)``, in double precision."""
         pool, row = self.schedule.root
-        if self._simple:
-            scale = sum(scales.sum(0, dtype=torch.float64) for scales in values.scales)
-        else:
-            scale = values.scales[pool][row]
-        return values.rows[pool][row, 0] + scale
+        if not self._simple:
+            return values.rows[pool][row, 0] + values.scales[pool][row]
+        total = values.rows[pool][row, 0].double()
+        for scales in values.scales:
+            total = total + scales.sum(0, dtype=torch.float64)
+        return total
 
     def down(
         self,
@@ -210,9 +228,8 @@ class CompiledCircuit(Layout):
             flows.values = torch.zeros_like(evidence.values)
         found = flows.gradient
         smallest = least_flow(flow)
-        steps = self.steps(parameters.like, len(flow))
-        size = max([r.scratch for r in steps]) * len(flow)
-        scratch = [empty((size,), parameters.like) for _ in range(2)]
+        steps, most = self.steps(parameters.like, len(flow))
+        scratch = [empty((most * len(flow),), parameters.like) for _ in range(2)]
         for ready in reversed(steps):
             match ready.step:
                 case InputStep() as step:
@@ -220,12 +237,12 @@ class CompiledCircuit(Layout):
                         self._input_down(ready, step, flows, evidence, parameters)
                 case SumStep(block=block):
                     weights, to_weights = parameters.weights[block], found.weights[block] if found else None
-                    self._sum_down(ready, values, values.sums[ready.number], weights, to_weights, scratch, smallest)
+                    self._sum_down(ready, values, weights, to_weights, scratch, smallest)
                 case MixStep(block=block):
                     to_mixture = found.mixtures[block] if found else None
                     self._mix_down(ready, values, parameters.mixtures[block], to_mixture, scratch[0])
-                case PassStep(pool=pool) as step:
-                    rows = rows_of(values.rows, step)
+                case PassStep(pool=pool, start=start, stop=stop):
+                    rows = values.rows[pool][start:stop]
                     incoming = torch.empty_like(rows)  # not the rows themselves: rows of the same pool are read
                     self._collect(ready.targets, self.shapes[pool], values.rows, incoming)
                     rows.copy_(incoming)
@@ -238,10 +255,15 @@ class CompiledCircuit(Layout):
         if isinstance(evidence, Points) and torch.is_grad_enabled():
             tensors = (evidence.values, *parameters.tensors, *self._learnable)
             if any(tensor.requires_grad for tensor in tensors):
-                return _differentiable(self, evidence, parameters)
-        parameters = parameters.detach()
-        values = [self.root(self.up(part, parameters)) for _, part in self.parts(evidence)]
-        return torch.cat(values).to(parameters.like.dtype)
+                try:  # one operation of autograd, which never sees the levels in between
+                    return _LogProb.apply(self, evidence, parameters, *tensors)  # type: ignore[no-any-return, no-untyped-call]
+                except RuntimeError as error:
+                    if "functorch" in str(error):
+                        raise NotImplementedError(_NO_TRANSFORMS) from error
+                    raise
+        with torch.no_grad():
+            values = [self.root(self.up(part, parameters)) for _, part in self.parts(evidence)]
+            return torch.cat(values).to(parameters.like.dtype)
 
     def flows(self, evidence: Evidence, parameters: Parameters) -> Iterator[tuple[slice, Tensor, Flows]]:
         """For each part of the batch its log-values and the flows with a unit flow into the root."""
@@ -322,11 +344,12 @@ class CompiledCircuit(Layout):
         """Copies of the parts of mixtures ``(fold, arity, states, batch)``, and scales ``(fold, arity, batch)``."""
         rows, scales = values.rows[ready.step.pool], values.scales[ready.step.pool]
         shape = (*ready.index.shape, *rows.shape[1:])
-        out = rows.new_empty(shape) if scratch is None else _shaped(scratch, *shape)
+        out = rows.new_empty(shape) if scratch is None else scratch[: math.prod(shape)].view(shape)
         torch.index_select(rows, 0, ready.index.flatten(), out=out.flatten(0, 1))
         return out, scales[ready.index]
 
-    def _input_up(self, ready: Ready, values: Values, evidence: Evidence, parameters: Parameters) -> None:
+    def input_up(self, ready: Ready, values: Values, evidence: Evidence, parameters: Parameters) -> None:
+        """Multiply the values of input distributions into their rows."""
         step, pool = ready.step, values.rows[ready.step.pool]
         assert isinstance(step, InputStep)
         params = parameters.inputs[step.params]
@@ -441,18 +464,19 @@ class CompiledCircuit(Layout):
             add(0, rows, star.log_prob())
         return True
 
-    def _sum_up(self, ready: Ready, values: Values, sums: Tensor | None, weights: Tensor, scratch: Tensor) -> None:
-        step = ready.step
+    def _sum_up(self, ready: Ready, values: Values, weights: Tensor, scratch: Tensor) -> None:
+        step, (g, o, z, r) = ready.step, ready.dims
         assert isinstance(step, SumStep)
-        g, o, z, r = ready.dims
         fold, edges = step.stop - step.start, step.edges
-        rows, scales = rows_of(values.rows, step), rows_of(values.scales, step)
+        rows, scales = values.rows[step.pool][step.start : step.stop], values.scales[step.pool][step.start : step.stop]
         batch = rows.shape[-1]
         cells = rows.view(fold * g, z, r * batch)
         shift = scale_rows(cells, scales.unsqueeze(1) if self._simple else None, values.native)
-        logs = _shaped(scratch, fold * g, edges * o, r * batch)
-        sums = logs if sums is None else sums.view_as(logs)
-        torch.bmm(matrices(ready, weights), cells, out=sums)
+        logs = scratch[: ready.results * batch].view(fold * g, edges * o, r * batch)
+        sums = logs
+        if values.sums is not None:
+            sums = values.sums[ready.offset * batch : (ready.offset + ready.results) * batch].view_as(logs)
+        torch.bmm(weights[ready.weights].reshape(ready.matrices), cells, out=sums)
         if ready.whole and (native := values.native):
             for target in ready.targets:
                 native.add_logs(values.rows[target.pool], target.rows, target.sources, sums, target.fresh)
@@ -477,19 +501,19 @@ class CompiledCircuit(Layout):
         self,
         ready: Ready,
         values: Values,
-        sums: Tensor,
         weights: Tensor,
         gradient: Tensor | None,
         scratch: Sequence[Tensor],
         smallest: float,
     ) -> None:
-        step = ready.step
+        step, (g, o, z, r) = ready.step, ready.dims
         assert isinstance(step, SumStep)
-        g, o, z, r = ready.dims
+        assert values.sums is not None
         fold, edges = step.stop - step.start, step.edges
-        rows = rows_of(values.rows, step)
+        rows = values.rows[step.pool][step.start : step.stop]
         batch = rows.shape[-1]
-        flow = _shaped(scratch[0], fold * edges, g * o * r, batch)
+        sums = values.sums[ready.offset * batch : (ready.offset + ready.results) * batch]
+        flow = scratch[0][: len(sums)].view(fold * edges, g * o * r, batch)
         native = values.native if ready.whole else None
         if native and len(ready.targets) == 1 and ready.targets[0].sources is None:
             (target,) = ready.targets
@@ -498,11 +522,11 @@ class CompiledCircuit(Layout):
             self._collect(ready.targets, ready.shape, values.rows, flow)
             flow.view(-1).div_(sums.clamp_(min=torch.finfo(sums.dtype).tiny))
         contract_down(
-            matrices(ready, weights),
+            weights[ready.weights].reshape(ready.matrices),
             rows.view(fold * g, z, r * batch),
             flow.view(fold * g, edges * o, r * batch),
-            _shaped(scratch[1], fold * g, z, r * batch),
-            None if gradient is None else matrices(ready, gradient),
+            scratch[1][: rows.numel()].view(fold * g, z, r * batch),
+            None if gradient is None else gradient[ready.weights].view(ready.matrices),
             smallest,
             values.native,
         )
@@ -511,7 +535,7 @@ class CompiledCircuit(Layout):
         step = ready.step
         assert isinstance(step, MixStep)
         weights = weights[step.first : step.first + len(ready.index)]
-        out, out_scales = rows_of(values.rows, step), rows_of(values.scales, step)
+        out, out_scales = (pools[step.pool][step.start : step.stop] for pools in (values.rows, values.scales))
         if ready.index.shape[1] <= MOST_PARTS and (native := kernels_for(out, weights)):
             rows, scales = values.rows[step.pool], values.scales[step.pool]
             native.mix_up(out, out_scales, rows, scales, ready.index, weights)
@@ -527,7 +551,7 @@ class CompiledCircuit(Layout):
         parts, scales = self.mixed(ready, values, scratch)
         own = slice(step.first, step.first + len(parts))
         found = None if gradient is None else gradient[own]
-        flows = mix_down(parts, scales, weights[own], rows_of(values.rows, step), found)
+        flows = mix_down(parts, scales, weights[own], values.rows[step.pool][step.start : step.stop], found)
         values.rows[step.pool].index_copy_(0, ready.index.flatten(), flows.flatten(0, 1))
 
     def _collect(self, targets: Sequence[Target], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
@@ -547,32 +571,16 @@ class CompiledCircuit(Layout):
                 out.index_add_(0, target.sources, flows)
 
 
-def _differentiable(compiled: CompiledCircuit, points: Points, parameters: Parameters) -> Tensor:
-    """The log-likelihood as one operation of autograd, which never sees the levels in between."""
-    try:
-        tensors = (points.values, *parameters.tensors, *compiled._learnable)
-        found: Tensor = _LogProb.apply(compiled, points.missing, parameters.counts, *tensors)  # type: ignore[no-untyped-call]
-        return found
-    except RuntimeError as error:
-        if "functorch" not in str(error):
-            raise
-        raise NotImplementedError(
-            "the log-likelihood of a circuit cannot be transformed by torch.func (grad, vmap, jacrev); use "
-            "torch.autograd.grad, and give all rows at once instead of vmap."
-        ) from error
-
-
 class _LogProb(torch.autograd.Function):
     """``up`` forward, ``down`` backward."""
 
     @staticmethod
     def forward(
-        ctx: Any, compiled: CompiledCircuit, missing: Tensor | None, counts: Sequence[int], *tensors: Tensor
+        ctx: Any, compiled: CompiledCircuit, points: Points, parameters: Parameters, *tensors: Tensor
     ) -> Tensor:
-        ctx.compiled, ctx.missing, ctx.counts = compiled, missing, counts
+        ctx.compiled, ctx.missing, ctx.counts = compiled, points.missing, parameters.counts
         ctx.save_for_backward(*tensors)
-        parameters = Parameters.of(tensors[1:], counts)
-        parts = list(compiled.parts(Points(tensors[0], missing)))
+        parts = list(compiled.parts(points))
         found, ctx.values = [], None
         for _, part in parts:
             # The values of all parts together would not fit; each is computed again on the way back.
@@ -606,7 +614,3 @@ def _zeros(parameters: Parameters, inputs: bool) -> Parameters:
     weights = tuple(empty(w.shape, w) for w in parameters.weights)
     others = (parameters.mixtures, (), parameters.correlations if inputs else ())
     return Parameters(weights, *(tuple(torch.zeros_like(t) for t in part) for part in others))
-
-
-def _shaped(buffer: Tensor, *shape: int) -> Tensor:
-    return buffer.narrow(0, 0, math.prod(shape)).view(shape)

@@ -20,7 +20,8 @@ from picirc.native import Kernels
 _HEADROOM = 8.0
 # Smaller numbers are taken for zero. Processors are a hundred times slower with denormal numbers, which would be common
 # where a row sums up many variables. In double precision there is room to keep products from becoming denormal too.
-_LEAST = {torch.float32: 2.0**-126, torch.float64: 2.0**-511}
+LEAST = {torch.float32: 2.0**-126, torch.float64: 2.0**-511}
+_LOWEST = {dtype: math.log(number) + 1e-3 for dtype, number in LEAST.items()}  # logarithms likewise
 # On the way down the products of values and flows must not become denormal either. What they leave out changes a
 # gradient by less than its rounding errors.
 _LEAST_VALUE_DOWN = {torch.float32: 2.0**-46, torch.float64: 2.0**-400}
@@ -38,7 +39,7 @@ def scale_rows(rows: Tensor, out: Tensor | None = None, native: Kernels | None =
         out: Where the shifts go, ``(fold, 1, batch)``.
         native: The compiled loops, if they can work on these tensors.
     """
-    lowest = math.log(least(rows.dtype)) + 1e-3
+    lowest = _LOWEST[rows.dtype]
     if native:
         shift = rows.new_empty(len(rows), 1, rows.shape[2]) if out is None else out
         native.scale_rows(rows, shift, _HEADROOM, lowest)
@@ -56,11 +57,6 @@ def _maxima(rows: Tensor, out: Tensor | None) -> Tensor:
     return torch.amax(rows, 1, keepdim=True, out=out)
 
 
-def least(dtype: torch.dtype) -> float:
-    """The smallest number that counts."""
-    return _LEAST.get(dtype, torch.finfo(dtype).tiny)
-
-
 def least_flow(flow: Tensor) -> float:
     """The smallest flow that counts when this is the flow into the root."""
     return _LEAST_FLOW.get(flow.dtype, 0.0) * float(flow.abs().amax()) if has_values(flow) and len(flow) else 0.0
@@ -69,8 +65,8 @@ def least_flow(flow: Tensor) -> float:
 def flushed(values: Tensor) -> Tensor:
     """The values with all that does not count set to zero, in place unless autograd has to know the values before."""
     if values.requires_grad:
-        return torch.hardshrink(values, least(values.dtype))
-    return torch.hardshrink(values, least(values.dtype), out=values)
+        return torch.hardshrink(values, LEAST[values.dtype])
+    return torch.hardshrink(values, LEAST[values.dtype], out=values)
 
 
 def contract_down(

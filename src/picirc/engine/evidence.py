@@ -9,9 +9,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from picirc.engine.inputs import chunks, fold, write_log_prob
+from picirc.engine.inputs import chunks, fold
 from picirc.inputs import Family
 from picirc.inputs.correlated import Block
+from picirc.inputs.discrete import look_up
 
 
 class Evidence(Protocol):
@@ -58,7 +59,16 @@ class Points:
         Parameters are ``(fold or 1, states, P)``, or ``(fold, states, batch, P)`` if each data point has its own.
         """
         x, missing = self.columns(family, columns)
-        write_log_prob(family, params, x, missing, out)
+        if params.ndim == 4:  # each data point as if it were a variable of its own
+            alone = params.transpose(1, 2).expand(-1, x.shape[1], -1, -1).flatten(0, 1)  # (fold * batch, states, P)
+            out.copy_(family.log_prob(alone, x.reshape(-1, 1)).view(*x.shape, -1).mT)
+        elif (table := family.table(params)) is not None:
+            look_up(table, x.long(), out)
+        else:
+            for part in chunks(out):
+                out[part] = family.log_prob(fold(params, part), x[part])
+        if missing is not None:
+            out.masked_fill_(missing.unsqueeze(1), 0.0)
 
     def joint(self, block: Block, columns: Tensor) -> Tensor:
         """The log-density of correlated columns, ``(states, batch)``."""

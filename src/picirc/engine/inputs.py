@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of input distributions for a batch, their derivatives, and their statistics for EM.
+"""The derivatives of input distributions for a batch, their statistics for EM, and many of them at one row.
 
 Shapes: parameters are ``(fold or 1, states, P)``, one distribution for each of ``fold`` variables or one for all;
 values ``x`` are ``(fold, batch)``, log-probabilities and flows ``(fold, states, batch)``. What is missing has some
@@ -16,28 +16,9 @@ from torch import Tensor
 from picirc.inputs import Family
 from picirc.inputs.discrete import count_values
 from picirc.memory import has_values
-from picirc.native import kernels_for
 
 # Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
 _CHUNK_ELEMENTS = 2**19
-
-
-def write_log_prob(family: Family, params: Tensor, x: Tensor, missing: Tensor | None, out: Tensor) -> None:
-    """Put the log-probabilities of values into ``out``, ``(fold, states, batch)``; missing is log 1.
-
-    Parameters may also be ``(fold, states, batch, P)``, if each data point has its own.
-    """
-    table = family.table(params) if params.ndim == 3 else None
-    if params.ndim == 4:  # parameters of each data point, as if it were a variable of its own
-        alone = params.transpose(1, 2).expand(-1, x.shape[1], -1, -1).flatten(0, 1)  # (fold * batch, states, P)
-        out.copy_(family.log_prob(alone, x.reshape(-1, 1)).view(*x.shape, -1).mT)
-    elif table is not None:
-        look_up(table, x, out)
-    else:
-        for part in chunks(out):
-            out[part] = family.log_prob(fold(params, part), x[part])
-    if missing is not None:
-        out.masked_fill_(missing.unsqueeze(1), 0.0)
 
 
 def with_parents(params: Tensor, parents: Sequence[tuple[int, int]], values: Tensor) -> Tensor:
@@ -107,18 +88,6 @@ def statistics(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tens
         return family.expected_statistics(params, x, flows)
     parts = [family.expected_statistics(fold(params, part), x[part], flows[part]) for part in chunks(flows)]
     return torch.stack(parts).sum(0) if len(params) == 1 else torch.cat(parts)
-
-
-def look_up(table: Tensor, x: Tensor, out: Tensor) -> None:
-    """``out[f, s, b] = table[f, s, x[f, b]]``; tables are ``(fold or 1, states, values)``."""
-    codes = x.long()
-    native = kernels_for(table, out)
-    # A compiled loop would read beyond the table, where PyTorch raises an error.
-    if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
-        native.look_up(table, codes.int(), out)
-        return
-    chosen = codes.unsqueeze(1).expand(-1, table.shape[1], -1)
-    torch.gather(table.expand(len(x), -1, -1), 2, chosen, out=out)
 
 
 def chunks(values: Tensor, most: int = _CHUNK_ELEMENTS) -> list[slice]:

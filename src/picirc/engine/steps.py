@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,6 @@ CACHE_BYTES = 2**22
 # A step's scratch is at most such a part of everything, so that it does not outweigh the rest; below so many bytes that
 # does not matter, and fewer pieces are faster.
 _LARGEST_PART, _LEAST_PIECE = 1 / 32, 2**18
-_KEPT_SIZES = 8  # batch sizes whose steps are kept in pieces
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,6 @@ class Target:
 class Ready:
     """A step with its indices on a device."""
 
-    number: int  # its place among the steps
     step: Step
     targets: tuple[Target, ...] = ()  # where its results go
     # The parts of a mixture `(fold, arity)`, or the rows of inputs.
@@ -52,7 +49,10 @@ class Ready:
     shape: tuple[int, ...] = ()  # the state axes of its results
     # Whether its results go to rows of the same shape and are scaled as a whole, as compiled loops need it.
     whole: bool = False
+    weights: slice = field(default_factory=lambda: slice(0))  # which of its block of weights are those of a sum step
+    matrices: tuple[int, int, int] = (1, 1, 1)  # and their shape as matrices `(fold * g, edges * o, z)`
     results: int = 0  # the elements of its results for one data point
+    offset: int = 0  # those of the steps before it
     scratch: int = 1  # the elements of its rows, parts or results for one data point, whichever are more
 
 
@@ -66,7 +66,8 @@ class Layout:
     Attributes:
         shapes: The numbers of states of the rows of each pool.
         inputs: The input steps, in the order of their parameters.
-        elements: The number of values that a pass keeps for one data point: the rows, and the sums for the way down.
+        results: The number of results of all sum steps for one data point.
+        elements: The number of values that a pass keeps for one data point: the rows, and the results for the way down.
     """
 
     def __init__(self, schedule: Schedule, sizes: Mapping[Hashable, int]) -> None:
@@ -74,9 +75,9 @@ class Layout:
         self.sizes = dict(sizes)
         self.shapes = [self.shape(pool.kinds) for pool in schedule.pools]
         self.inputs = schedule.inputs
-        self._ready: OrderedDict[tuple[int, torch.device], list[Ready]] = OrderedDict()
         rows = sum(p.rows * math.prod(s) for p, s in zip(schedule.pools, self.shapes, strict=True))
-        self.elements = rows + sum(self._results(step) for step in schedule.steps if isinstance(step, SumStep))
+        self.results = sum(self._results(step) for step in schedule.steps if isinstance(step, SumStep))
+        self.elements = rows + self.results
 
     def shape(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
         """The numbers of states of some axes."""
@@ -91,24 +92,19 @@ class Layout:
         """The state axes of a sum step's results."""
         return self.shape(step.shared + step.new + step.passed)
 
-    def steps(self, like: Tensor, batch: int | None = None) -> list[Ready]:
-        """The steps with their indices on the device of ``like``.
+    def ready(self, width: int, device: torch.device) -> list[Ready]:
+        """The steps with their indices on a device, in pieces that fit into the cache.
 
         Args:
-            like: A tensor of the circuit's dtype and device.
-            batch: The number of data points; steps that would not fit into the cache with it are cut into pieces;
-                None for whole steps.
+            width: The bytes that a state of a row takes for a whole batch; 0 for whole steps.
+            device: Where the indices go.
         """
-        width = 0 if batch is None else batch * like.element_size()
-        key = (width, like.device)
-        found = self._ready.get(key)
-        if found is None:
-            with torch.inference_mode(False):
-                found = [self._prepare(i, piece, like.device) for i, piece in enumerate(self._pieces(width))]
-            self._ready[key] = found
-            while len(self._ready) > _KEPT_SIZES:
-                self._ready.popitem(last=False)
-        return found
+        steps: list[Ready] = []
+        with torch.inference_mode(False):
+            for piece in self._pieces(width):
+                last = steps[-1] if steps else None
+                steps.append(self._prepare(piece, last.offset + last.results if last else 0, device))
+        return steps
 
     def _pieces(self, width: int) -> Iterator[Step]:
         """The steps, in pieces that fit into the cache where a state of a row has ``width`` bytes."""
@@ -119,17 +115,18 @@ class Layout:
             else:
                 yield step
 
-    def _prepare(self, number: int, step: Step, device: torch.device) -> Ready:
+    def _prepare(self, step: Step, offset: int, device: torch.device) -> Ready:
         def index(rows: Rows | Flags) -> Tensor:
             return torch.as_tensor(rows, device=device)
 
         match step:
             case InputStep():
                 stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
-                return Ready(number, step, (), index(step.rows), index(step.columns), stars, span_of(step.rows))
+                own = (index(step.rows), index(step.columns), stars, span_of(step.rows))
+                return Ready(step, (), *own, offset=offset)
             case MixStep():
                 size = (step.stop - step.start) * self._row_elements(step)
-                return Ready(number, step, (), index(step.sources), scratch=size)
+                return Ready(step, (), index(step.sources), offset=offset, scratch=size)
         targets = tuple(
             Target(
                 send.pool,
@@ -142,16 +139,19 @@ class Layout:
             for send in step.sends
         )
         if isinstance(step, PassStep):
-            return Ready(number, step, targets)
+            return Ready(step, targets, offset=offset)
+        rows, (g, o, z, r) = step.stop - step.start, self.dims(step)
         return Ready(
-            number,
             step,
             targets,
-            dims=self.dims(step),
+            dims=(g, o, z, r),
             shape=self.result_shape(step),
             whole=not (step.shared or step.passed) and all(send.axes is None for send in step.sends),
+            weights=slice(step.first, step.first + rows * step.edges),
+            matrices=(rows * g, step.edges * o, z),  # one of g and edges is 1
             results=self._results(step),
-            scratch=(step.stop - step.start) * self._row_elements(step),
+            offset=offset,
+            scratch=rows * self._row_elements(step),
         )
 
     def _row_elements(self, step: SumStep | MixStep) -> int:
@@ -163,19 +163,6 @@ class Layout:
 
     def _results(self, step: SumStep) -> int:
         return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
-
-
-def matrices(ready: Ready, weights: Tensor) -> Tensor:
-    """The weights of a sum step as matrices ``(fold * g, edges * o, z)``; one of g and edges is 1."""
-    step, (g, o, z, _) = ready.step, ready.dims
-    assert isinstance(step, SumStep)
-    rows = step.stop - step.start
-    return weights.narrow(0, step.first, rows * step.edges).reshape(rows * g, step.edges * o, z)
-
-
-def rows_of(pools: Sequence[Tensor], step: SumStep | MixStep | PassStep) -> Tensor:
-    """The rows of a step, a view."""
-    return pools[step.pool].narrow(0, step.start, step.stop - step.start)
 
 
 def span_of(rows: Rows) -> tuple[int, int] | None:

@@ -18,7 +18,6 @@ from picirc.inputs.family import (
     Family,
     Natural,
     as_float,
-    bounded,
     log_difference,
     log_mix,
     log_probabilities,
@@ -28,6 +27,7 @@ from picirc.inputs.family import (
     require_support,
 )
 from picirc.memory import empty, has_values
+from picirc.native import kernels_for
 
 LARGEST_LOGIT = 1e3  # beyond any probability of interest, yet sums of such logits are far from overflow
 
@@ -58,8 +58,8 @@ class FiniteFamily(Family):
         """Accept the integers 0 … C-1 and NaN."""
         nearest = x.clamp(0, self.values - 1)
         valid = x == (nearest.round_() if x.is_floating_point() else nearest)
-        expected = f"integers from 0 to {self.values - 1} for {self!r}"
-        require_support(x, valid, variable, expected, "recode the values, or give the variable another family")
+        remedy = "recode the values, or give the variable another family"
+        require_support(x, valid, variable, f"integers from 0 to {self.values - 1}", remedy, self)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Read from the table: ``(F or 1, K, P)`` and ``(F, B)`` to ``(F, K, B)``."""
@@ -129,15 +129,12 @@ class SuccessFamily(FiniteFamily):
     ``p(x) = C(n, x) σ(l)^x σ(-l)^(n-x)``
     """
 
-    @property
-    @abstractmethod
-    def _trials(self) -> int:
-        """Return n."""
+    trials: int
 
     @property
     def values(self) -> int:
         """``trials + 1``."""
-        return self._trials + 1
+        return self.trials + 1
 
     @property
     def size(self) -> int:
@@ -146,7 +143,7 @@ class SuccessFamily(FiniteFamily):
 
     def constrain(self, raw: Tensor) -> Tensor:
         """Return the logit itself, kept within ±1000."""
-        return bounded(raw, LARGEST_LOGIT)
+        return raw.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
 
     def unconstrain(self, params: Tensor) -> Tensor:
         """Return the logit itself."""
@@ -154,34 +151,34 @@ class SuccessFamily(FiniteFamily):
 
     def table(self, params: Tensor) -> Tensor:
         """Log-probabilities of 0 … n successes, ``(..., 1)`` to ``(..., n + 1)``."""
-        x = self._values(params).double()
+        x = torch.arange(self.trials + 1, dtype=torch.float64, device=params.device)
         counts = torch.lgamma(x[-1] + 1) - torch.lgamma(x + 1) - torch.lgamma(x[-1] - x + 1)
         x, counts = x.to(params.dtype), counts.to(params.dtype)
-        return torch.addcmul(counts + x * nnf.logsigmoid(params), self._trials - x, nnf.logsigmoid(-params))
+        return torch.addcmul(counts + x * nnf.logsigmoid(params), self.trials - x, nnf.logsigmoid(-params))
 
     def mean(self, params: Tensor) -> Tensor:
         """``n σ(l)``."""
-        return self._trials * params[..., 0].sigmoid()
+        return self.trials * params[..., 0].sigmoid()
 
     def variance(self, params: Tensor) -> Tensor:
         """``n σ(l) σ(-l)``."""
-        return self._trials * params[..., 0].sigmoid() * (-params[..., 0]).sigmoid()
+        return self.trials * params[..., 0].sigmoid() * (-params[..., 0]).sigmoid()
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
         """Draw numbers of successes; in float64, whose sigmoid keeps the last failure in 10¹⁵."""
         success = params[..., 0].double().sigmoid()
-        return torch.binomial(torch.full_like(success, self._trials), success, generator).to(params.dtype)
+        return torch.binomial(torch.full_like(success, self.trials), success, generator).to(params.dtype)
 
     @torch.no_grad()
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
         """Successes and failures, ``(F or 1, K, 2)``."""
         x = x.to(flows.dtype)
-        return pooled(flows @ torch.stack((x, self._trials - x), -1), params)
+        return pooled(flows @ torch.stack((x, self.trials - x), -1), params)
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
         """``logit = log successes - log failures``, kept finite when one of them is 0."""
-        counts = statistics + smoothing * self._trials / 2
+        counts = statistics + smoothing * self.trials / 2
         log_counts = counts.clamp(min=torch.finfo(counts.dtype).tiny).log()
         logit = log_counts[..., :1] - log_counts[..., 1:]
         return torch.where(counts.sum(-1, keepdim=True) > 0, logit, params)
@@ -206,7 +203,7 @@ class SuccessFamily(FiniteFamily):
     def _logit(self, x: Tensor) -> Tensor:
         """Logit of the column's smoothed mean, ``(F, 1)``."""
         count = (~x.isnan()).sum(-1, keepdim=True)
-        return ((x.nansum(-1, keepdim=True) + 0.5) / (self._trials * count + 1)).logit()
+        return ((x.nansum(-1, keepdim=True) + 0.5) / (self.trials * count + 1)).logit()
 
 
 @final
@@ -227,10 +224,6 @@ class Binomial(SuccessFamily):
     def __post_init__(self) -> None:
         object.__setattr__(self, "trials", check_integer("trials", self.trials))
 
-    @property
-    def _trials(self) -> int:
-        return self.trials
-
 
 @final
 @dataclass(frozen=True, repr=False)
@@ -242,9 +235,7 @@ class Bernoulli(SuccessFamily):
         tensor(0.5000)
     """
 
-    @property
-    def _trials(self) -> int:
-        return 1
+    trials: ClassVar[int] = 1  # type: ignore[misc]  # of Binomial it is an argument
 
 
 @final
@@ -355,6 +346,16 @@ def read_table(table: Tensor, codes: Tensor) -> Tensor:
     return looked_up
 
 
+def look_up(table: Tensor, codes: Tensor, out: Tensor) -> None:
+    """The same into ``out``, without a gradient."""
+    native = kernels_for(table, out)
+    # A compiled loop would read beyond the table, where PyTorch raises an error.
+    if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
+        native.look_up(table, codes.int(), out)
+    else:
+        torch.gather(table.expand(len(codes), -1, -1), 2, _each_state(codes, table.shape[1]), out=out)
+
+
 def count_values(weights: Tensor, codes: Tensor, values: int, *, shared: bool) -> Tensor:
     """Sum weights ``(F, K, B)`` by the codes ``(F, B)``: ``(F, K, C)``, or ``(1, K, C)`` if shared."""
     folds, states, _ = weights.shape
@@ -420,7 +421,7 @@ class Poisson(Family):
 
     def constrain(self, raw: Tensor) -> Tensor:
         """Return the log-rate itself, kept within ±30."""
-        return bounded(raw, LARGEST_LOG_RATE)
+        return raw.clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE)
 
     def unconstrain(self, params: Tensor) -> Tensor:
         """Return the log-rate itself."""
@@ -505,7 +506,7 @@ class Poisson(Family):
         weight = statistics[..., :1] + smoothing
         total = statistics[..., 1:] + smoothing * params.exp()
         rate = total / weight.clamp(min=torch.finfo(params.dtype).tiny)
-        return torch.where(weight > 0, bounded(rate.log(), LARGEST_LOG_RATE), params)
+        return torch.where(weight > 0, rate.log().clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE), params)
 
     def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
         """Average the rates."""
@@ -515,11 +516,11 @@ class Poisson(Family):
         """Rates half-way between the column's mean and a random value of it."""
         x = as_float(x)
         rate = (observed_mean(x, 1.0) + observed_values(x, states, generator)) / 2
-        return bounded((rate + 0.1).log(), LARGEST_LOG_RATE).unsqueeze(-1)
+        return (rate + 0.1).log().clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE).unsqueeze(-1)
 
     def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The logarithm of the column's mean."""
-        center = self.unconstrain(bounded((observed_mean(x, 1.0) + 0.1).log(), LARGEST_LOG_RATE))
+        center = self.unconstrain((observed_mean(x, 1.0) + 0.1).log().clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE))
         return center, torch.ones_like(center)
 
 

@@ -252,7 +252,9 @@ class Family(ABC):
         return NotImplementedError(f"{name} cannot be used for {purpose}: add the method {method} to it.")
 
 
-def require_support(x: Tensor, valid: Tensor, variable: str | int, expected: str, remedy: str = "") -> None:
+def require_support(
+    x: Tensor, valid: Tensor, variable: str | int, expected: str, remedy: str = "", family: Family | None = None
+) -> None:
     """Raise ``ArgumentError`` for the first observed value that is not valid; NaN counts as missing.
 
     Args:
@@ -261,12 +263,14 @@ def require_support(x: Tensor, valid: Tensor, variable: str | int, expected: str
         variable: How the user knows the variable.
         expected: The support, in words.
         remedy: What to do about it.
+        family: The family of the variable, to be named in the error.
     """
     if not has_values(valid) or bool(valid.all()):
         return
     wrong = (~valid & ~x.isnan()).nonzero()
     if len(wrong):
         row = int(wrong[0, 0])
+        expected = f"{expected} for {family!r}" if family else expected
         raise ArgumentError(f"variable {variable}", expected, f"{x[row].item()} in row {row}", remedy)
 
 
@@ -321,7 +325,7 @@ def group_columns(families: Sequence[Family]) -> list[tuple[Family, list[int]]]:
         >>> group_columns([Gaussian(), Bernoulli(), Gaussian()])
         [(Gaussian(), [0, 2]), (Bernoulli(), [1])]
     """
-    if families and all(family is families[0] for family in families):
+    if len(set(map(id, families))) == 1:
         return [(families[0], list(range(len(families))))]  # the usual case, without hashing each of them
     groups: dict[Family, list[int]] = {}
     for column, family in enumerate(families):
@@ -334,11 +338,6 @@ def group_columns(families: Sequence[Family]) -> list[tuple[Family, list[int]]]:
 
 # Elements that are normalised at a time, few enough to stay in the processor's cache.
 _PIECE_ELEMENTS = 2**18
-
-
-def bounded(raw: Tensor, limit: float) -> Tensor:
-    """Clamp to ±limit: a bound that probabilities never reach, and whose sums stay finite."""
-    return raw.clamp(-limit, limit)
 
 
 def log_probabilities(raw: Tensor, limit: float) -> Tensor:

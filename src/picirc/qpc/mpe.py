@@ -16,7 +16,7 @@ from torch import Tensor
 from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Evidence, Modes, Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Rows, SumStep
-from picirc.engine.steps import Ready, matrices, rows_of
+from picirc.engine.steps import Ready
 from picirc.inputs import Family
 from picirc.inputs.discrete import read_table
 from picirc.native import kernels_for
@@ -139,14 +139,13 @@ class Maximiser:
 
 def max_up(compiled: CompiledCircuit, evidence: Evidence, parameters: Parameters) -> Values:
     """Compute all rows with ``max`` for every sum; the rows keep their logarithms."""
-    steps = compiled.steps(parameters.like, evidence.batch)
     values = compiled.start(parameters.like, evidence.batch)
-    inputs = [ready for ready in steps if isinstance(ready.step, InputStep)]
-    compiled.run(inputs, values, evidence, parameters, keep=False)
-    for ready in steps[len(inputs) :]:
+    for ready in compiled.steps(parameters.like, evidence.batch)[0]:
         step = ready.step
-        assert not isinstance(step, InputStep)
-        rows, scales = rows_of(values.rows, step), rows_of(values.scales, step)
+        if isinstance(step, InputStep):
+            compiled.input_up(ready, values, evidence, parameters)
+            continue
+        rows, scales = (pools[step.pool][step.start : step.stop] for pools in (values.rows, values.scales))
         match step:
             case SumStep():
                 results = _max_product(ready, rows, parameters.weights[step.block])
@@ -167,7 +166,7 @@ def _max_product(ready: Ready, rows: Tensor, weights: Tensor) -> Tensor:
     assert isinstance(step, SumStep)
     fold, batch = step.stop - step.start, rows.shape[-1]
     cells = rows.view(fold * g, z, r * batch)
-    logs = matrices(ready, weights).log()  # (fold * g, edges * o, z)
+    logs = weights[ready.weights].reshape(ready.matrices).log()  # (fold * g, edges * o, z)
     results = cells.new_empty(fold * g, step.edges * o, r * batch)
     if native := kernels_for(logs, cells):
         native.max_product(results, logs, cells)

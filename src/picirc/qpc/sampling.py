@@ -147,7 +147,7 @@ def choose(
     pool, row = compiled.schedule.root
     states[pool][row] = 0
     most = at_once(states, values)
-    for ready in reversed(compiled.steps(parameters.like)):
+    for ready in reversed(compiled.steps(parameters.like)[0]):
         match ready.step:
             case SumStep() as step:
                 results = _results(compiled, ready.targets, states, _count(step))
