@@ -134,7 +134,8 @@ class QPC(Distribution):
         if len(rows) == 0:
             return self.parameters.like.new_zeros(shape)
         if given is None:
-            self._check_parents(points, "x")
+            if self.properties.conditions:
+                self._check_parents(points, "x")
             return self.compiled.log_prob(points, self.parameters).view(shape)
         known = as_tensor(given, "given")
         if len(shape) > 1 and known.shape[:-1] == shape:

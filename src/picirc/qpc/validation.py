@@ -15,9 +15,7 @@ from picirc.inputs import Family, group_columns
 from picirc.memory import has_values
 
 
-def as_rows(
-    x: Tensor, argument: str, variables: int, single: bool = False, gradient: bool = False, empty: bool = False
-) -> Tensor:
+def as_rows(x: Tensor, argument: str, variables: int, single: bool = False, gradient: bool = False) -> Tensor:
     """Check the shape ``(batch, variables)`` of something from a user.
 
     Args:
@@ -26,7 +24,6 @@ def as_rows(
         variables: The number of columns.
         single: Accept one row ``(variables,)`` as well.
         gradient: Accept a tensor that requires a gradient.
-        empty: Accept no rows.
     """
     x = as_tensor(x, argument)
     one_row = x.shape == (variables,)
@@ -37,12 +34,17 @@ def as_rows(
         remedy = f"a single data point is {argument}[None]" if one_row else ""
         expected = f"a tensor {shapes}, one column per variable"
         raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", remedy)
-    if len(x) == 0 and not empty:
+    if len(x) == 0:
         raise ArgumentError(argument, "at least one data point", "an empty batch")
-    if x.requires_grad and torch.is_grad_enabled() and not gradient:
+    if not gradient:
+        _refuse_gradient(x, argument)
+    return x
+
+
+def _refuse_gradient(x: Tensor, argument: str) -> None:
+    if x.requires_grad and torch.is_grad_enabled():
         remedy = f"only log_prob has a gradient to the data, use {argument}.detach()"
         raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)
-    return x
 
 
 def as_batch(x: Tensor, argument: str, variables: int, gradient: bool = False) -> tuple[Tensor, torch.Size]:
@@ -51,7 +53,9 @@ def as_batch(x: Tensor, argument: str, variables: int, gradient: bool = False) -
     if x.ndim == 0 or x.shape[-1] != variables:
         expected = f"a tensor (..., {variables}), one column per variable"
         raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}")
-    return as_rows(x.reshape(-1, variables), argument, variables, False, gradient, empty=True), x.shape[:-1]
+    if not gradient:
+        _refuse_gradient(x, argument)
+    return x.reshape(-1, variables), x.shape[:-1]
 
 
 def as_tensor(x: Tensor, argument: str) -> Tensor:
@@ -104,11 +108,16 @@ def as_points(
     if values.requires_grad and all(family.discrete for family in families):
         remedy = f"the variables are discrete, use {argument}.detach()"
         raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)
-    missing = _missing(values, mask)
-    if mask is not None and missing is not None:
+    missing = values.isnan()
+    if mask is not None:
+        mask = torch.as_tensor(mask, device=values.device)
+        if mask.dtype != torch.bool or mask.shape != rows.shape:
+            expected = f"a boolean tensor of x's shape {tuple(rows.shape)}, True where a value is missing"
+            raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
+        missing |= mask.T
         values = values.masked_fill(missing, torch.nan)
     check_values(values.detach(), families, names)
-    return Points(values, missing)
+    return Points(values, missing if not has_values(missing) or bool(missing.any()) else None)
 
 
 class Support(constraints.Constraint):
@@ -161,17 +170,6 @@ def check_values(values: Tensor, families: Sequence[Family], names: Sequence[str
             for column in columns:  # which one it was
                 family.check(values[column], names[column])
             raise
-
-
-def _missing(values: Tensor, mask: Tensor | None) -> Tensor | None:
-    missing = values.isnan()
-    if mask is not None:
-        mask = torch.as_tensor(mask, device=values.device)
-        if mask.dtype != torch.bool or mask.shape != values.T.shape:
-            expected = f"a boolean tensor of x's shape {tuple(values.T.shape)}, True where a value is missing"
-            raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
-        missing |= mask.T
-    return missing if not has_values(missing) or bool(missing.any()) else None
 
 
 def check_possible(values: Tensor, argument: str = "given", first: int = 0) -> None:
