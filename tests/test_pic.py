@@ -64,7 +64,7 @@ def energy(pic: pc.PIC, block: int, row: int, *z: float) -> float:
     """The energy of one integral unit at one point, the latents conditioned on first."""
     bank = pic.integrals[block]
     point = torch.tensor([z], dtype=torch.float64)
-    value = bank(point, lambda values: values).detach()
+    value = bank(point, lambda values: values.mT).detach()
     net = float(value[row % len(value), 0, 0])
     return math.log1p(math.exp(net)) if pic.energy == "softplus" else 3 * net
 
@@ -132,7 +132,7 @@ def test_input_parameters_are_valid_and_those_of_the_nets(inputs, sharing):
     for group in pic.plan.inputs:
         params = qpc.parameters.inputs[group.params].detach()
         assert params.shape == (1 if sharing == "full" else len(group.rows), 7, group.family.size)
-        raw = pic.inputs[group.params](points, lambda values: values).mT
+        raw = pic.inputs[group.params](points, lambda values: values)
         torch.testing.assert_close(params, group.family.constrain(raw).detach(), rtol=1e-12, atol=1e-13)
         assert bool((group.family.variance(params) > 0).all())
         assert bool(group.family.mean(params).isfinite().all())

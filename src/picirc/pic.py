@@ -166,7 +166,7 @@ class PIC(Model):
     @property
     def _shared_grid(self) -> tuple[Tensor, Tensor]:
         assert self.shared is not None
-        return self._tensors(sobol(self.shared, self.shared_dims))
+        return self.grid(sobol(self.shared, self.shared_dims))
 
     def fixed_rule(self, rule: AnyRule | None) -> Rule | VectorRule:
         """The rule itself, or of a random one the one that is not moved."""
@@ -175,24 +175,23 @@ class PIC(Model):
 
     def grid(self, rule: Rule | VectorRule) -> tuple[Tensor, Tensor]:
         """The points of every latent, ``(N,)`` or ``(N, dims)``, and their weights."""
-        return self._tensors(rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule)
-
-    def _tensors(self, grid: Grid | VectorRule) -> tuple[Tensor, Tensor]:
-        like = next(self.parameters())
-        points, weights = (torch.tensor(v, dtype=like.dtype, device=like.device) for v in (grid.points, grid.weights))
-        return points, weights
+        grid: Grid | Rule | VectorRule = rule
+        if isinstance(rule, Rule) and rule.domain != (-1.0, 1.0):
+            grid = rule.on(-1.0, 1.0)
+        like = next(self.parameters()).detach()
+        return like.new_tensor(grid.points), like.new_tensor(grid.weights)
 
     def _at(self, rule: Rule | VectorRule, g: Tensor | None) -> QPC:
         """The circuit at a value of the shared latent, if there is one."""
         points, weights = self.grid(rule)
         rows = points.view(len(points), -1)  # (N, dims)
         parameters = Parameters(
-            tuple(self._sum_weights(i, rows, weights.log(), g) for i in range(len(self.integrals))),
+            self._sum_weights(rows, weights.log(), g),
             tuple(w.softmax(1) for w in self.mixtures),
-            tuple(self._input_parameters(i, rows, g) for i in range(len(self.inputs))),
+            self._input_parameters(rows, g),
             tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
-        return quadrature_of(self.plan, len(rule), parameters, points, weights, partial(_refined, self, rule))
+        return quadrature_of(self.plan, len(points), parameters, points, weights, partial(_refined, self, rule))
 
     @property
     def copies(self) -> int:
@@ -250,31 +249,33 @@ class PIC(Model):
             raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
         return rule
 
-    def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor, g: Tensor | None) -> Tensor:
-        """The sum weights of a block ``(rows, 1, o, z)`` from points ``(N, dims)``."""
-        plan = self.plan.blocks[block]
-        new, integrated = len(plan.new), len(plan.integrated)
+    def _sum_weights(self, points: Tensor, log_weights: Tensor, g: Tensor | None) -> tuple[Tensor, ...]:
+        """The sum weights of each block, ``(rows, 1, o, z)``, from points ``(N, dims)``."""
+        energy, weights = ENERGIES[self.energy], []
         numbers = torch.arange(len(points), device=points.device)
-        axes = torch.meshgrid(*[numbers] * (new + integrated), indexing="ij")
-        z = points[torch.stack([axis.flatten() for axis in axes], 1)].flatten(1)  # (o · z, arguments)
-        total = log_weights
-        for _ in range(integrated - 1):
-            total = (total.unsqueeze(1) + log_weights).flatten()
-        functions, energy = self.integrals[block], ENERGIES[self.energy]
-        if isinstance(functions, Bank):
-            found = functions.sum_weights(z, total, energy, g)
-        else:
-            found = energy.normalise(functions(z).view(-1, 1, len(z) // len(total), len(total)), total)
-        return found.expand(len(plan.integrals), -1, -1, -1)
+        for block, functions in zip(self.plan.blocks, self.integrals, strict=True):
+            latents = len(block.new) + len(block.integrated)
+            z = points[torch.cartesian_prod(*[numbers] * latents).view(-1, latents)].flatten(1)  # (o · z, arguments)
+            total = log_weights
+            for _ in block.integrated[1:]:
+                total = (total.unsqueeze(1) + log_weights).flatten()
+            if isinstance(functions, Bank):
+                found = functions.sum_weights(z, total, energy, g)
+            else:
+                found = energy.normalise(functions(z).view(-1, 1, len(z) // len(total), len(total)), total)
+            weights.append(found.expand(len(block.integrals), -1, -1, -1))
+        return tuple(weights)
 
-    def _input_parameters(self, number: int, points: Tensor, g: Tensor | None) -> Tensor:
-        """The parameters of an input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
-        family, bank = self.plan.inputs[number].family, self.inputs[number]
-        assert isinstance(bank, Bank)
-        if family.softmax and bank.sharing != "none":
-            return bank.log_softmax(points, g)
-        found: Tensor = bank(points, lambda raw: family.constrain(raw.mT), g)
-        return found
+    def _input_parameters(self, points: Tensor, g: Tensor | None) -> tuple[Tensor, ...]:
+        """The parameters of each input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
+        found: list[Tensor] = []
+        for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
+            assert isinstance(bank, Bank)
+            if step.family.softmax and bank.sharing != "none":
+                found.append(bank.log_softmax(points, g))
+            else:
+                found.append(bank(points, step.family.constrain, g))
+        return tuple(found)
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""

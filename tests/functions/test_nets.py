@@ -52,7 +52,7 @@ def grid(points: int, arguments: int) -> Tensor:
 @pytest.mark.parametrize("arguments", [1, 2, 3])
 def test_a_bank_evaluates_every_function_at_every_point(sharing, fourier, arguments):
     bank, z = make(sharing, arguments, 4, fourier), grid(7, arguments)
-    found = bank(z, lambda values: values).detach()
+    found = bank(z, lambda values: values.mT).detach()
     assert found.shape == (1 if sharing == "full" else ROWS, 4, 7)
     for row in range(ROWS):
         for point in range(7):
@@ -67,7 +67,7 @@ def test_the_size_of_a_piece_changes_nothing(sharing, piece, monkeypatch):
 
     def outcome() -> list[Tensor]:
         bank = make(sharing, learnable=True)
-        found = bank(z, lambda values: (values * target).sin())
+        found = bank(z, lambda values: (values.mT * target).sin())
         found.sum().backward()
         return [found.detach(), *(p.grad for p in bank.parameters())]
 

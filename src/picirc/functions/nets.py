@@ -170,7 +170,7 @@ class Bank(nn.Module):
                 if hasattr(self, "turns"):
                     self.turns.mul_(self.gain[:, None, :, None])
                     self.turns_bias.mul_(self.gain.unsqueeze(1))
-                head, bias = self._in_units(self.head, self.head_bias)
+                head, bias = self._heads(None)
                 self.head.copy_(head)
                 self.head_bias.copy_(bias)
             self.center = self.gain = None
@@ -184,9 +184,6 @@ class Bank(nn.Module):
             turn = features / math.sqrt(len(features))  # the heads then change as much as without it
             head = head + torch.einsum("k,hkow->how", turn, self.turns)
             bias = bias + torch.einsum("k,hko->ho", turn, self.turns_bias)
-        return self._in_units(head, bias)
-
-    def _in_units(self, head: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
         if self.center is None or self.gain is None:
             return head, bias
         bias = torch.addcmul(self.center, bias, self.gain)
@@ -197,26 +194,22 @@ class Bank(nn.Module):
 
         Args:
             z: ``(points, arguments)``.
-            finish: Makes the result of some rows from their values ``(rows, outputs, points)``.
+            finish: Makes the result of some rows from their values ``(rows, points, outputs)``.
             g: The value ``(dims,)`` of the shared latent, if there is one.
 
         Returns:
             What ``finish`` makes, for all rows, or for the one that stands for all of them.
         """
-        dtype = self.head.dtype
-
-        def exact(values: Tensor) -> Tensor:
-            return finish(values.to(dtype))  # the nets may run in low precision, what is made of them does not
-
         features = self.features(z).T  # (width, points)
         head, bias = self._heads(g)
+        # The nets may run in low precision; what is made of them does not.
         if self.sharing == "none":
-            rows = (self.hidden, self.hidden_bias, head, bias)
+            rows, dtype = (self.hidden, self.hidden_bias, head, bias), head.dtype
             size = _piece(self.hidden.shape[1] * features.shape[1])
-            return chunked(lambda *t: exact(_net(*t)), rows, (features,), size)
+            return chunked(lambda *t: finish(_net(*t).mT.to(dtype)), rows, (features,), size)
         hidden = _hidden(self.hidden, self.hidden_bias, features)[0]  # (width, points)
-        size = _piece(self.outputs * hidden.shape[1])
-        return chunked(lambda *t: exact(_head(*t)), (head, bias), (hidden,), size)
+        values = torch.addmm(bias.view(-1, 1), head.flatten(0, 1), hidden).view(*bias.shape, -1)
+        return finish(values.mT.to(head.dtype))
 
     def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy, g: Tensor | None = None) -> Tensor:
         """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
@@ -231,7 +224,8 @@ class Bank(nn.Module):
             shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
             found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights), g)
             return found
-        head, bias = (values.squeeze(1) for values in self._heads(g))
+        head, bias = self._heads(g)
+        head, bias = head.squeeze(1), bias.squeeze(1)
         if self.sharing == "none":
             nets = (self.hidden, self.hidden_bias, head, bias)
             features = self.features(z).T.contiguous()
@@ -294,12 +288,6 @@ def _hidden(weights: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     """``(rows, width, width)`` and ``(width, points)`` to ``(rows, width, points)``."""
     rows, width, _ = weights.shape
     return torch.addmm(bias.view(-1, 1), weights.flatten(0, 1), features).tanh().view(rows, width, -1)
-
-
-def _head(weights: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
-    """``(rows, outputs, width)`` and ``(width, points)`` to ``(rows, outputs, points)``."""
-    rows, outputs, _ = weights.shape
-    return torch.addmm(bias.view(-1, 1), weights.flatten(0, 1), hidden).view(rows, outputs, -1)
 
 
 def _net(hidden: Tensor, hidden_bias: Tensor, head: Tensor, head_bias: Tensor, features: Tensor) -> Tensor:
