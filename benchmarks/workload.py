@@ -16,6 +16,7 @@ import picirc as pc
 from measure import Run, peak
 from picirc.engine.compiled import CompiledCircuit
 from picirc.engine.schedule import InputStep, SumStep
+from picirc.memory import empty
 from picirc.qpc.validation import as_points
 
 BARE = ("up", "up+down")  # the cases that find the inputs in place
@@ -116,19 +117,22 @@ class Workload:
     def fill(self) -> None:
         """Begin a pass: put the log-probabilities of the data into its rows, which is not part of ``up``."""
         self._values = self._compiled.start(self._parameters.like, self.batch)
-        self._run(inputs=True)
+        for ready in self._compiled.steps(self._parameters.like, self.batch)[0]:
+            if isinstance(ready.step, InputStep):
+                self._compiled.input_up(ready, self._values, self._points, self._parameters)
 
-    def _run(self, inputs: bool, keep: bool = False) -> None:
-        """Run the input steps, or the others."""
-        steps = self._compiled.steps(self._parameters.like, self.batch)
-        chosen = [ready for ready in steps if isinstance(ready.step, InputStep) is inputs]
-        self._compiled.run(chosen, self._values, self._points, self._parameters, keep)
-
-    def _up(self) -> None:
-        self._run(inputs=False)
+    def _up(self, keep: bool = False) -> None:
+        """Run the other steps, which are sums in a tree."""
+        like = self._parameters.like
+        steps, most = self._compiled.steps(like, self.batch)
+        scratch = empty((most * self.batch,), like)
+        self._values.sums = empty((self._compiled.results * self.batch,), like) if keep else None
+        for ready in steps:
+            if isinstance(ready.step, SumStep):
+                self._compiled.sum_up(ready, self._values, self._parameters.weights[ready.step.block], scratch)
 
     def _up_down(self) -> None:
-        self._run(inputs=False, keep=True)
+        self._up(keep=True)
         self._compiled.down(self._values, self._parameters, torch.ones(self.batch), gradient=True)
 
     def _gradient(self) -> None:

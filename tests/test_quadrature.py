@@ -300,7 +300,7 @@ def test_the_mean_over_shifts_is_the_integral():
 @pytest.mark.parametrize("n", [0, -1, 2.0, True, "3", None, math.nan])
 def test_the_number_of_points_must_be_a_positive_integer(make, n):
     for attempt in (make, make(5).resize):
-        with pytest.raises(ArgumentError, match=r"^n: expected an integer") as caught:
+        with pytest.raises(ArgumentError, match=r"^n: expected an? .*integer") as caught:
             attempt(n)
         assert caught.value.argument == "n"
 

@@ -70,6 +70,7 @@ class PIC(Model):
             ``(points, arguments)`` to values ``(rows, points)``, a row for each integral unit and an argument for each
             latent that it depends on, those given before those integrated. Such a model cannot be saved.
         generator: The source of the random initial parameters.
+        dtype: Their floating-point type.
 
     Example:
         >>> import picirc as pc
@@ -108,6 +109,7 @@ class PIC(Model):
         correlated: bool = False,
         nets: Callable[[int, int], nn.Module] | None = None,
         generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         _check_options(structure, sharing, input_sharing, energy, sigma, shared, nets)
@@ -140,6 +142,7 @@ class PIC(Model):
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
         self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
         self.correlations = nn.ParameterList(torch.zeros(size * (size - 1) // 2) for size in self.blocks)
+        self.to(dtype)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate with a rule; of a random rule the one that is not moved is taken."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from picirc.checks import check_integer
 from picirc.circuit import Circuit
 from picirc.errors import ArgumentError, IntractableError
 from picirc.explorer.tables import TableQuestions
@@ -230,10 +231,9 @@ def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:
     """
     found = [w.detach().double().cpu() for w in qpc.parameters.weights if w.ndim >= 2]
     regions = [one for w in found for one in w.reshape(-1, *w.shape[-2:])]
-    if isinstance(region, bool) or not isinstance(region, int) or not 0 <= region < len(regions):
-        raise ArgumentError("region", f"an integer from 0 to {len(regions) - 1}", region)
+    number = check_integer("region", region, 0, len(regions) - 1)
     axes = _axes(ax)
-    axes.imshow(regions[region].clamp(min=0).sqrt().numpy(), cmap="magma", vmin=0, aspect="auto")
+    axes.imshow(regions[number].clamp(min=0).sqrt().numpy(), cmap="magma", vmin=0, aspect="auto")
     axes.set_xlabel("state of the child")
     axes.set_ylabel("state of the parent")
     return axes

@@ -148,7 +148,7 @@ class Rule:
             Rule(simpson, N=9)
         """
         family = self._own_family()
-        steps = math.ceil(max(_count(n) - family.least, 0) / family.step)
+        steps = math.ceil(max(check_integer("n", n) - family.least, 0) / family.step)
         return family.make(family.least + steps * family.step)
 
     def refine(self) -> Rule:
@@ -271,7 +271,7 @@ class RandomRule:
     base: VectorRule | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", _count(self.n))
+        object.__setattr__(self, "n", check_integer("n", self.n))
 
     def __len__(self) -> int:
         return self.n
@@ -317,7 +317,7 @@ def midpoint(n: int) -> Rule:
         >>> midpoint(4).points
         array([-0.75, -0.25,  0.25,  0.75])
     """
-    return _cells(_count(n), 0.5)
+    return _cells(check_integer("n", n), 0.5)
 
 
 def trapezoidal(n: int) -> Rule:
@@ -327,7 +327,7 @@ def trapezoidal(n: int) -> Rule:
         >>> trapezoidal(5).weights
         array([0.25, 0.5 , 0.5 , 0.5 , 0.25])
     """
-    n = _count(n, least=2)
+    n = check_integer("n", n, 2)
     weights = np.full(n, 2 / (n - 1))
     weights[[0, -1]] /= 2
     family = _Family(trapezoidal, least=2, closed=True)
@@ -341,7 +341,7 @@ def simpson(n: int) -> Rule:
         >>> (simpson(5).weights * 6).round(10)
         array([1., 4., 2., 4., 1.])
     """
-    n = _count(n, least=3)
+    n = check_integer("n", n, 3)
     if n % 2 == 0:
         raise ArgumentError("n", "an odd number of points", n, f"take simpson({n + 1})")
     weights = np.full(n, 2.0)
@@ -361,7 +361,7 @@ def gauss_legendre(n: int) -> Rule:
         >>> rule.points.round(4), rule.weights.round(4)
         (array([-0.5774,  0.5774]), array([1., 1.]))
     """
-    points, weights = roots_legendre(_count(n))
+    points, weights = roots_legendre(check_integer("n", n))
     return Rule("gauss_legendre", points, weights, (-1.0, 1.0), math.inf, _Family(gauss_legendre))
 
 
@@ -379,7 +379,7 @@ def clenshaw_curtis(n: int) -> Rule:
         >>> (rule.weights * 15).round(10)
         array([ 1.,  8., 12.,  8.,  1.])
     """
-    n = _count(n, least=2)
+    n = check_integer("n", n, 2)
     moments = np.zeros(n)
     moments[::2] = 2 / (1 - np.arange(0.0, n, 2) ** 2)
     weights = dct(moments, type=1) / (n - 1)
@@ -403,7 +403,7 @@ def gauss_hermite(n: int) -> Rule:
         >>> float(np.sum(grid.weights * density * grid.points**2).round(10))  # mean² + std²
         13.0
     """
-    points, _ = roots_hermitenorm(_count(n))  # the weights of scipy underflow for large n
+    points, _ = roots_hermitenorm(check_integer("n", n))  # the weights of scipy underflow for large n
     weights = np.exp(-_log_hermite_sum(points))
     return Rule("gauss_hermite", points, weights, (-math.inf, math.inf), math.inf, _Family(gauss_hermite))
 
@@ -421,7 +421,7 @@ def whole_line(n: int) -> Rule:
         >>> bool(abs(np.sum(grid.weights * cauchy) - 1) < 1e-8)
         True
     """
-    angles = np.pi / 2 * _cells(_count(n), 0.5).points
+    angles = np.pi / 2 * _cells(check_integer("n", n), 0.5).points
     weights = 3 * np.pi / (n * np.cos(angles) ** 2)
     return Rule("whole_line", 3 * np.tan(angles), weights, (-math.inf, math.inf), math.inf, _Family(whole_line))
 
@@ -436,7 +436,7 @@ def counting(n: int) -> Rule:
         (array([0., 1., 2.]), Rule(counting, N=3))
     """
     family = _Family(lambda _: counting(n))
-    return Rule("counting", np.arange(float(_count(n))), np.ones(n), (-0.5, n - 0.5), math.inf, family)
+    return Rule("counting", np.arange(float(check_integer("n", n))), np.ones(n), (-0.5, n - 0.5), math.inf, family)
 
 
 def shifted(n: int | VectorRule) -> RandomRule:
@@ -474,7 +474,7 @@ def sobol(n: int, dims: int, measure: str = "normal", seed: int = 0) -> VectorRu
     """
     from scipy.stats import qmc  # slow to import, and rarely needed
 
-    n, dims = _count(n), check_integer("dims", dims)
+    n, dims = check_integer("n", n), check_integer("dims", dims)
     check_choice("measure", measure, ("normal", "uniform"))
     engine = qmc.Sobol(dims, scramble=True, rng=np.random.default_rng(check_integer("seed", seed, 0)))
     # Generate a power of two, for which the sequence is balanced, and take the first n.
@@ -546,13 +546,6 @@ def _log_hermite_sum(t: Array) -> Array:
         previous, current, total = previous * factor, current * factor, total * factor**2
         exponent += 400.0 * large
     return np.log(total) + exponent * math.log(2) - t**2 / 2 - math.log(2 * math.pi) / 2
-
-
-def _count(n: int, least: int = 1) -> int:
-    """Check the number of points and return it as an ``int``."""
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
-        raise ArgumentError("n", f"an integer number of points, at least {least}", n)
-    return int(n)
 
 
 def _finite(name: str, value: ArrayLike) -> Array:

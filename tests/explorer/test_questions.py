@@ -369,7 +369,7 @@ def test_a_sequence_is_drawn_where_there_are_no_data(weather):
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ({"sequence": 2}, "sequence: expected a whole number from 0 to 1"),
+        ({"sequence": 2}, "sequence: expected an integer from 0 to 1"),
         ({"until": 0}, "until"),
         ({"until": 25}, "until"),
         ({"steps": 10**9}, "steps"),

@@ -188,9 +188,9 @@ def test_numbers_of_rows():
         QPC.log_prob(X, given=NAN.expand(2, 4))
 
 
-@pytest.mark.parametrize("shape", [0, -1, 1.5, "2", True, (2, 0), (2, -1), (1.0,), None])
+@pytest.mark.parametrize("shape", [-1, 1.5, "2", True, (2, -1), (1.0,), None])
 def test_numbers_of_samples(shape):
-    with pytest.raises(pc.ArgumentError, match="sample_shape: expected a positive number of samples, or a shape, got"):
+    with pytest.raises(pc.ArgumentError, match="sample_shape: expected a non-negative integer, got"):
         QPC.sample(shape)
 
 

@@ -8,6 +8,7 @@ import math
 import pickle
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -287,3 +288,19 @@ def test_tensors_without_numbers_do_not_reach_compiled_loops():
         x = mode.from_tensor(TABLES["quad_graph"].joint().x[:4].float())
         values = fake().log_prob(x)
     assert values.shape == (4,)
+
+
+@pytest.mark.parametrize("shape", [0, (0,), (2, 0), np.int64(2)])
+def test_samples_of_any_number(shape):
+    qpc, given = SCORER, torch.full((3, SCORER.event_shape[0]), math.nan)
+    expected = (shape,) if isinstance(shape, int | np.integer) else shape
+    drawn = qpc.sample(shape)
+    assert drawn.shape == (*expected, *qpc.event_shape)
+    assert qpc.log_prob(drawn).shape == expected
+    assert qpc.sample(shape, given=given).shape == (*expected, 3, *qpc.event_shape)
+
+
+def test_models_are_made_with_a_type():
+    for model in (make_pic(dtype=torch.float64), pc.HCLT(pc.chain(2), pc.Gaussian(), 2, dtype=torch.float64)):
+        assert {p.dtype for p in model.parameters()} == {torch.float64}
+        assert circuit_of(model).dtype == torch.float64

@@ -182,7 +182,7 @@ class CompiledCircuit(Layout):
                 case InputStep():
                     self.input_up(ready, values, evidence, parameters)
                 case SumStep(block=block):
-                    self._sum_up(ready, values, parameters.weights[block], scratch)
+                    self.sum_up(ready, values, parameters.weights[block], scratch)
                 case MixStep(block=block):
                     self._mix_up(ready, values, parameters.mixtures[block], scratch)
                 case PassStep(pool=pool, start=start, stop=stop):
@@ -464,7 +464,8 @@ class CompiledCircuit(Layout):
             add(0, rows, star.log_prob())
         return True
 
-    def _sum_up(self, ready: Ready, values: Values, weights: Tensor, scratch: Tensor) -> None:
+    def sum_up(self, ready: Ready, values: Values, weights: Tensor, scratch: Tensor) -> None:
+        """Scale rows, contract them with the weights, and multiply the results into the rows that use them."""
         step, (g, o, z, r) = ready.step, ready.dims
         assert isinstance(step, SumStep)
         fold, edges = step.stop - step.start, step.edges

@@ -257,7 +257,7 @@ class PictureQuestions:
         if not isinstance(pixels, list) or len(pixels) != size:
             raise ArgumentError("pixels", f"a list of {size} numbers, null where unknown", type(pixels).__name__)
         if not all(p is None or (isinstance(p, int) and 0 <= p < self.levels) for p in pixels):
-            raise ArgumentError("pixels", f"whole numbers from 0 to {self.levels - 1}, or null", "others")
+            raise ArgumentError("pixels", f"integers from 0 to {self.levels - 1}, or null", "others")
         values = [math.nan if p is None else float(p) for p in pixels]
         return torch.tensor(values, dtype=self.qpc.dtype, device=self.qpc.device)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -164,11 +165,8 @@ def _welcome(scope: Scope, token: str) -> bool:
 
 
 def count_of(request: Answer, name: str, default: int, *, least: int = 1, most: int) -> int:
-    """A whole number in a request."""
-    value = request.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ArgumentError(name, f"a whole number from {least:,} to {most:,}", repr(value)[:80])
-    return value
+    """An integer in a request."""
+    return check_integer(name, request.get(name, default), least, most)
 
 
 def plain_values(values: Iterable[Any]) -> list[Any]:

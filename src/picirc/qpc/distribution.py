@@ -166,9 +166,10 @@ class QPC(Distribution):
         Returns:
             ``(*sample_shape, variables)``, or ``(*sample_shape, batch, variables)`` for a batch of evidence.
         """
-        shape = tuple(sample_shape) if isinstance(sample_shape, Sequence) else (sample_shape,)
-        if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in shape):
-            raise ArgumentError("sample_shape", "a positive number of samples, or a shape", sample_shape)
+        sizes = (
+            sample_shape if isinstance(sample_shape, Sequence) and not isinstance(sample_shape, str) else [sample_shape]
+        )
+        shape = tuple(check_integer("sample_shape", size, 0) for size in sizes)
         source = generator
         if source is None:
             seed = int(torch.randint(2**62, ()).item())

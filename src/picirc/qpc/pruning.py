@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from picirc.checks import is_number
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Points
 from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
@@ -24,7 +25,7 @@ def prune(
     What is left is a part p̃ ≤ p of the distribution with mass m, divided by m. The total variation distance to p is
     at most 1 − m, which is returned.
     """
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold < 1:
+    if not is_number(threshold) or not 0 <= float(threshold) < 1:
         raise ArgumentError("threshold", "a probability from 0 to below 1", threshold)
     parameters, schedule = parameters.detach(), compiled.schedule
     _check_rows(schedule)

@@ -66,7 +66,7 @@ def draw(
         check_possible(compiled.root(values), first=where.start)
         columns = torch.arange(part.batch, device=parameters.like.device).repeat(n)
         blocks = [completed(part, values, some) for some in columns.split(max(1, _STATES // rows))]
-        drawn.append(_joined(blocks).view(n, part.batch, -1))
+        drawn.append(_joined(blocks).unflatten(0, (n, part.batch)))
     return _joined(drawn, 1)
 
 

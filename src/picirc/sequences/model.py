@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from picirc.checks import check_choice, check_integer
+from picirc.checks import check_choice, check_integer, is_number
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.quadrature import Rule
@@ -560,7 +560,7 @@ def mixture_quantiles(family: Family, params: Tensor, weights: Tensor, levels: S
 def _levels(quantiles: Sequence[float]) -> tuple[float, ...]:
     found = (quantiles,) if isinstance(quantiles, int | float) else tuple(quantiles)
     for level in found:
-        if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        if not is_number(level) or not 0 < float(level) < 1:
             raise ArgumentError("quantiles", "numbers between 0 and 1", level)
     return tuple(float(level) for level in found)
 
