@@ -13,11 +13,15 @@ The checks read the import statements with `ast` and run nothing. What counts as
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import pytest
+import torch
 
 import picirc
 
@@ -383,3 +387,33 @@ def test_the_top_package_offers_at_run_time_what_type_checkers_see(source):
         assert name in dir(picirc)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = picirc.nonsense
+
+
+READING = ("structure/bayesnet.py", "symbolic/units.py", "symbolic/build.py", "reference.py")
+MOST_LINES_TO_READ = 1000
+MOST_FUNCTIONS_OF_A_CALL = 65
+
+
+def test_the_way_from_a_network_to_a_number_is_short():
+    assert sum(len((SOURCE / name).read_text(encoding="utf-8").splitlines()) for name in READING) < MOST_LINES_TO_READ
+    design = (SOURCE.parent.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    reading = design.partition("**Reading list")[2].partition("\n\n")[0]
+    assert re.findall(r"`([a-z/_]+\.py)`", reading) == list(READING)
+
+
+def test_few_functions_lead_to_a_likelihood():
+    """A hop that only forwards, or a check that is made twice, shows here."""
+    pic, rule, x = picirc.PIC(picirc.chain(8), picirc.Bernoulli(), 8), picirc.trapezoidal(16), torch.zeros(5, 8)
+    pic(rule).log_prob(x)  # what is kept for the next call is made now
+    visited = set()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and Path(frame.f_code.co_filename).is_relative_to(SOURCE):
+            visited.add(frame.f_code)
+
+    sys.setprofile(note)
+    try:
+        pic(rule).log_prob(x)
+    finally:
+        sys.setprofile(None)
+    assert 30 < len(visited) < MOST_FUNCTIONS_OF_A_CALL, sorted(code.co_qualname for code in visited)

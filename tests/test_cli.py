@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import shlex
@@ -17,6 +18,7 @@ import torch
 import picirc as pc
 from picirc.cli import main
 from picirc.cli.files import encode_png
+from picirc.cli.options import TrainingOptions
 from picirc.learning import loop
 from processes import Program
 
@@ -173,6 +175,21 @@ def test_the_same_training_in_python_gives_the_same_model(run, tmp_path):
     pic, _ = pc.fit(pic, data.train, data.valid, schedule=pc.Cosine(0.02, 2e-4, 3), **options)
     found = pc.load(tmp_path / "model").state_dict()
     assert all(torch.equal(value, found[name]) for name, value in pic.state_dict().items())
+
+
+def test_the_help_states_the_defaults_of_fit():
+    described = " ".join((TrainingOptions.__doc__ or "").split())
+    given = inspect.signature(pc.fit).parameters
+    for option, name in {
+        "steps": "steps",
+        "batch": "batch_size",
+        "optimizer": "optimizer",
+        "patience": "patience",
+    }.items():
+        entry = described.partition(f" {option}: ")[2]
+        assert f"by default {given[name].default}" in entry[: entry.index(".") + 1], option
+    sizes = pc.PIC(pc.chain(2), pc.Bernoulli(), 2).step_size, pc.HCLT(pc.chain(2), pc.Bernoulli(), 2).step_size
+    assert "by default {:g}, for an hclt {:g}, with em 0.5".format(*sizes) in described
 
 
 def test_the_defaults_are_those_of_fit(run, tmp_path):

@@ -170,7 +170,7 @@ class PICDensity(DensityMixin, TableEstimator):  # type: ignore[misc]
             missing.
         quantile: The fraction of the training rows that ``anomaly`` calls anomalous.
         random_state: Determines everything random. The default is a fixed number: fitting twice gives the same model.
-        missingness: Also model which cells are missing, so that this tells something about the others.
+        missingness: Also model which cells are missing, so that a gap is evidence on the other columns.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel`.
@@ -304,7 +304,7 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
         unseen: What to do with a category that did not occur in ``fit``: ``"error"``, or ``"missing"`` to ignore it
             like a missing value (it stays in its cell).
         random_state: Determines everything random, including the draws of ``"sample"``.
-        missingness: Also model which cells are missing, so that this tells something about the others.
+        missingness: Also model which cells are missing, so that a gap is evidence on the other columns.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel`.
@@ -390,7 +390,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         unlabelled: A value of ``y`` that stands for a missing label besides None and NaN, such as -1. Without it -1 is
             a class like any other.
         random_state: Determines everything random.
-        missingness: Also model which cells are missing, so that this tells something about the others.
+        missingness: Also model which cells are missing, so that a gap is evidence on the other columns.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel` of the features and the label.

@@ -84,11 +84,11 @@ def marginals(
     columns: Sequence[str] | None = None,
     axes: Any = None,
 ) -> Panels:
-    """The distribution of every column given what is known, before the histogram of the data.
+    """The distribution of every column given the evidence, over the histogram of the data.
 
     Args:
         model: The model of a table.
-        given: What is known, a mapping from names to values.
+        given: Evidence, a mapping from names to values.
         data: Rows to compare with.
         columns: The columns to draw; by default all that are not known.
         axes: As many axes as columns; by default a new figure.
@@ -106,7 +106,7 @@ def marginals(
         before, after = (answer["cards"][place] for answer in answers)
         if after is None:
             raise ArgumentError("columns", "columns that are not known", name)
-        _marginal(panel, described[place], before["heights"], after["heights"], told=bool(given))
+        _marginal(panel, described[place], before["heights"], after["heights"], conditional=bool(given))
         _spikes(panel, described[place], after.get("spikes", []))
         panel.set_title(_shorten(name, 30), fontsize=10)
     return panels
@@ -124,14 +124,16 @@ def _spikes(panel: Axes, column: Mapping[str, Any], shares: Sequence[float]) -> 
         panel.text(value, share, f" {share:.0%}", fontsize=8, transform=panel.get_xaxis_transform())
 
 
-def _marginal(panel: Axes, column: Mapping[str, Any], before: list[float], after: list[float], *, told: bool) -> None:
+def _marginal(
+    panel: Axes, column: Mapping[str, Any], before: list[float], after: list[float], *, conditional: bool
+) -> None:
     data = column.get("data")
     if column["kind"] == "category":
         places = np.arange(len(after))
         if data is not None:
             panel.barh(places, data, color=_DATA, height=0.8)
         panel.barh(places, after, color=_MODEL, height=0.4)
-        if told:
+        if conditional:
             panel.scatter(before, places, marker="|", color=_BEFORE, s=80, zorder=3)
         panel.set_yticks(places, [_shorten(str(label), 18) for label in column["labels"]])
         panel.invert_yaxis()
@@ -144,7 +146,7 @@ def _marginal(panel: Axes, column: Mapping[str, Any], before: list[float], after
     middles = (edges[1:] + edges[:-1]) / 2
     if data is not None:
         panel.stairs(np.asarray(data) / width, edges, fill=True, color=_DATA)
-    if told:
+    if conditional:
         panel.plot(middles, np.asarray(before) / width, color=_BEFORE, linestyle=":", linewidth=1.2)
     panel.plot(middles, np.asarray(after) / width, color=_MODEL)
     panel.fill_between(middles, np.asarray(after) / width, color=_MODEL, alpha=0.15)

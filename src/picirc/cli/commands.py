@@ -114,7 +114,7 @@ def score(
         table: The table.
         out: A csv or parquet file for the log density of every row.
         anomalies: Mark this fraction of the rows, those of lowest density, such as 0.01.
-        given: What is known of all rows, as for sample; the density is then conditional on it.
+        given: Evidence for all rows, as for sample; the density is then conditional on it.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
     """
@@ -156,7 +156,7 @@ def sample(
         out: Where to write: a csv or parquet file for a model of a table; for others a png file with a grid of images,
             a csv or an npy file.
         count: The number of rows.
-        given: What is known of a column of a table: NAME=VALUE, NAME=LOW..HIGH (either end may be left out), or
+        given: Evidence on a column of a table: NAME=VALUE, NAME=LOW..HIGH (either end may be omitted), or
             NAME=VALUE|VALUE|... for one of several; NAME=missing or NAME=observed for a model with --missingness.
         gaps: Leave cells empty that are drawn to be missing, for a model with --missingness.
         seed: Determines the rows.
@@ -191,10 +191,10 @@ def impute(
         model: The model. A single argument is the table, and the model is in the folder called model.
         table: The table.
         out: A csv or parquet file for the filled table.
-        how: By expectations or medians and most probable categories, by values that are probable together, or by
-            random draws.
+        how: With means or medians and the most probable categories, with jointly probable values, or with random
+            draws.
         copies: Write this many tables of random draws, to filled-1.csv and so on for filled.csv.
-        given: What is known of all rows besides their cells, as for sample.
+        given: Evidence for all rows besides their cells, as for sample.
         seed: Determines the draws; copy k has the seed plus k - 1.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
@@ -230,7 +230,7 @@ def classify(
         table: The table.
         column: The column to predict.
         out: A csv or parquet file for the most probable category of every row and the probabilities of all.
-        given: What is known of all rows besides their cells, as for sample.
+        given: Evidence for all rows besides their cells, as for sample.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
     """
@@ -253,7 +253,7 @@ def report(
     seed: Seed = 0,
     reading: TableOptions = _TABLE,
 ) -> None:
-    """Write a page that shows how well the model of a table, or of sequences, fits, and where it does not.
+    """Write a page that shows how well a model of a table or of sequences fits, and where it does not.
 
     Args:
         model: The folder or file of the model.
@@ -281,9 +281,9 @@ def explore(
     browser: Annotated[bool, Parameter(negative="--no-browser")] = True,
     reading: TableOptions = _TABLE,
 ) -> None:
-    """Open a page in the browser that asks a model; Ctrl-C ends it.
+    """Open a page in the browser to query a model; Ctrl-C ends it.
 
-    The page comes from this computer and answers nobody else. Nothing is written.
+    The page is served from this computer only. Nothing is written.
 
     Args:
         model: The folder or file of the model.
@@ -312,7 +312,7 @@ def forecast(
     quantiles: tuple[float, ...] = (0.05, 0.5, 0.95),
     reading: TableOptions = _TABLE,
 ) -> None:
-    """Say how the sequences of a table go on.
+    """Forecast how the sequences of a table continue.
 
     Args:
         model: The model, learned with --sequences.

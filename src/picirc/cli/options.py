@@ -97,7 +97,7 @@ class ColumnOptions:
             often), student, laplace, categorical, bernoulli, poisson or binomial.
         drop: The columns to leave out, such as identifiers.
         unseen: How to treat a category that is not in TABLE when the model is used.
-        missingness: Also model which cells are missing, so that this is evidence.
+        missingness: Also model which cells are missing, so that a gap is evidence.
     """
 
     columns: tuple[str, ...] = ()
@@ -112,10 +112,10 @@ class SequenceOptions:
     """Sequences in a table.
 
     Attributes:
-        sequences: The rows of TABLE are steps in time and not independent of each other.
-        by: The column that tells the sequences apart; by default all rows are one sequence.
+        sequences: Treat the rows of TABLE as steps in time, not as independent of each other.
+        by: The column that identifies the sequence of each row; by default all rows are one sequence.
         time: The column of the times, numbers or dates; by default rows are in order and equally far apart.
-        dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on what is held out.
+        dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on held-out sequences.
     """
 
     sequences: bool = False
@@ -158,16 +158,17 @@ class ModelOptions:
 @Parameter(name="*", group=_TRAINING)
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How it is trained.
+    """How the model is trained.
 
     Attributes:
         steps: The largest number of steps; by default 5000, for TABLE by its size, like the next three.
         batch: Rows of a batch; by default 128, with em 256.
-        lr: The largest step size; by default 0.02, with em 0.5.
-        lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of these.
+        lr: The largest step size; by default 0.007, for an hclt 0.1, with em 0.5.
+        lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of the largest.
         restart: Steps after which the annealing starts again; by default never.
-        optimizer: The optimizer of gradient training; by default adam, for TABLE adamw.
-        weight_decay: Weight decay of the optimizer; by default 0, for TABLE by its size.
+        optimizer: The optimizer of gradient training; by default adamw.
+        weight_decay: Weight decay of the optimizer; by default 8000 divided by the rows and at most 5, for an hclt 0,
+            for TABLE by its size.
         clip: The largest norm of a gradient; by default no limit, for TABLE by its size.
         em: Train an hclt by expectation-maximisation.
         smoothing: Pseudo-observations added to each distribution by em; by default 0.01.
@@ -220,7 +221,7 @@ class QueryOptions:
     """How a PIC is integrated when it is used.
 
     Attributes:
-        points: The number of points; by default what the model was validated with.
+        points: The number of points; by default the number that the model was validated with.
         rule: The rule; for shifted, its middle draw.
     """
 

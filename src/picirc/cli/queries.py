@@ -121,7 +121,7 @@ class Saved:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What ``describe_data`` noted about the data; empty if nothing is known."""
+        """What ``describe_data`` noted about the data; empty if there is nothing."""
         if not self.notes.get("data"):
             return {}
         noted, count = take(self.notes, "data", dict), len(self.model.families)

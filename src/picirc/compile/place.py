@@ -287,7 +287,7 @@ def spreads(circuit: SymbolicCircuit) -> dict[str, Spread]:
 
 
 def _joined(circuit: SymbolicCircuit) -> set[str]:
-    """The latents that may reach another one on two ways, so that their noises have to be told apart.
+    """The latents that may reach another one along two paths, so that their noises must be kept separate.
 
     All others pass the sum of their noises on as one, which keeps the work for a long chain linear.
     """

@@ -263,7 +263,7 @@ def spreadsheet_text(cell: object) -> str:
 
 
 def typed_cells(texts: Sequence[str | None]) -> list[Any]:
-    """The cells of a CSV column of which nothing is known: as integers, as floats or as they are written.
+    """The cells of a CSV column of unknown type: as integers, as floats or as they are written.
 
     Example:
         >>> typed_cells(["1", None, "20"]), typed_cells(["1", "2.5"]), typed_cells(["01", "2"]), typed_cells(["1", "x"])

@@ -168,7 +168,7 @@ class CompiledCircuit(Layout):
         """Compute all rows for a batch that fits into memory.
 
         Args:
-            evidence: What is known.
+            evidence: The evidence for the batch.
             parameters: The numbers.
             keep: Remember what ``down`` needs.
         """

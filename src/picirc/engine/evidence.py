@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about a batch of data points, and what it makes of the input distributions."""
+"""The evidence for a batch of data points, and the values of the input distributions given it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Points:
         return block.log_prob(self.values[columns])
 
     def conditionals(self, block: Block, columns: Tensor) -> Tensor:
-        """Parameters of each of some correlated columns given what is known, ``(m, states, batch, 2)``."""
+        """Parameters of each of some correlated columns given the evidence, ``(m, states, batch, 2)``."""
         return block.given(self.values[columns])
 
     def columns(self, family: Family, columns: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -89,7 +89,7 @@ class Points:
 
 @dataclass(frozen=True)
 class _WithPoints:
-    """Evidence that has more to say than the values known exactly."""
+    """Evidence on other variables besides the values known exactly."""
 
     points: Points
 
@@ -191,5 +191,5 @@ class Weighted(_WithPoints):
         return block.log_prob(values) + torch.where(tilted, tilt, 0.0).sum(0)
 
     def conditionals(self, block: Block, columns: Tensor) -> Tensor:
-        """Parameters of each of some correlated columns given what is known, ``(m, states, batch, 2)``."""
+        """Parameters of each of some correlated columns given the evidence, ``(m, states, batch, 2)``."""
         return self.points.conditionals(block, columns)

@@ -312,7 +312,7 @@ def _numbers(values: Tensor) -> list[float | None]:
     return [None if math.isnan(value) else round(value, 3) for value in found.tolist()]
 
 
-# Sequences: what is known up to a step, and what the model makes of it
+# Sequences: the observations up to a step, and the forecast
 
 
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -361,7 +361,7 @@ class SequenceQuestions:
         """The rows of one sequence."""
         table, times = self._rows(self._number(request))
         values = {name: plain_values(column) for name, column in table.items()}
-        return {"times": self._told(times), "at": times.tolist(), "values": values}
+        return {"times": self._labels(times), "at": times.tolist(), "values": values}
 
     def look(self, request: Answer) -> Answer:
         """The filtered latent, the surprise of each row and the forecast, given the first rows of a sequence.
@@ -380,7 +380,7 @@ class SequenceQuestions:
             "log_prob": -float(surprise.sum()),
             "surprise": surprise.tolist(),
             "filter": {"mean": state.mean.T.tolist(), "std": state.std.T.tolist()},
-            "times": self._told(ahead.times),
+            "times": self._labels(ahead.times),
             "at": (times[until - 1] + self.model.unit * np.arange(1, steps + 1)).tolist(),
             "numbers": {
                 n: {"mean": m.tolist(), "quantiles": ahead.quantiles[n].T.tolist()} for n, m in ahead.mean.items()
@@ -428,7 +428,7 @@ class SequenceQuestions:
             return value
         raise ArgumentError(name, f"one of {', '.join(map(str, labels))}" if labels else "a number", repr(value)[:80])
 
-    def _told(self, times: npt.NDArray[Any]) -> list[str]:
+    def _labels(self, times: npt.NDArray[Any]) -> list[str]:
         """Times as texts: dates, with the hour where it matters."""
         shown = self.model._shown(times) if times.dtype.kind == "f" else times
         if shown.dtype.kind != "M":

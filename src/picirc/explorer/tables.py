@@ -97,10 +97,10 @@ def _distribution(grid: Array, masses: Array, values: Array, spikes: Array) -> t
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known about the columns."""
+    """Evidence on the columns."""
 
     row: Array  # the codes of values known exactly, `(columns,)`; NaN is unknown
-    regions: Mapping[int, Region]  # what is known by range and set, by place
+    regions: Mapping[int, Region]  # evidence by range and set, by place
 
     @property
     def values(self) -> dict[int, float]:
@@ -203,7 +203,7 @@ class TableQuestions:
     def evidence(self, given: Any) -> Evidence:
         """Check evidence from the page."""
         if not isinstance(given, dict):
-            raise ArgumentError("evidence", "a mapping from names of columns to what is known", type(given).__name__)
+            raise ArgumentError("evidence", "a mapping from column names to evidence", type(given).__name__)
         row, regions = np.full(self.schema.width, np.nan), {}
         for name, known in given.items():
             axis = self.axes[self.schema.index(name)]
@@ -215,7 +215,7 @@ class TableQuestions:
         return Evidence(row, regions)
 
     def _known(self, axis: Axis, known: Any) -> float | Region:
-        """What is known of a column: the code of a value, or a range or a set of codes."""
+        """The evidence on a column: the code of a value, or a range or a set of codes."""
         column = axis.column
         match known:
             case {"is": value, **rest} if not rest:

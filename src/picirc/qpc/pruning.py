@@ -72,7 +72,7 @@ def _results(step: SumStep | PassStep) -> int:
 
 
 def _nothing(compiled: CompiledCircuit, parameters: Parameters) -> Points:
-    """A data point of which nothing is known."""
+    """A data point without observed values."""
     variables = 1 + max(int(step.columns.max()) for step in compiled.inputs)
     values = parameters.like.new_full((variables, 1), torch.nan)
     return Points(values, values.isnan())

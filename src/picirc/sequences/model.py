@@ -115,7 +115,7 @@ class SequenceModel:
     """A homogeneous chain with continuous latents: one transition and one emission for all steps, of any length.
 
     ``fit_sequences`` and ``state_space`` make one. Data are a table (one sequence), a list of tables, or one long table
-    with the columns that ``fit_sequences`` was told of; there is one result for each sequence, alone, in a list, or by
+    with the columns that ``fit_sequences`` was given; there is one result for each sequence, alone, in a list, or by
     key. Any cells may be missing; they are integrated out. Queries are in double precision.
 
     Args:

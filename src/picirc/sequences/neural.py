@@ -275,7 +275,7 @@ def save_chain(
     about: Mapping[str, Any],
     summary: Mapping[str, Any],
 ) -> None:
-    """Write a chain, its columns and what is known of its data in one move."""
+    """Write a chain, its columns and the summary of its data atomically."""
     _check_size(model)
     tensors = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     for name, tensor in tensors.items():

@@ -141,7 +141,7 @@ const copyButton = () => html("button", { type: "button", onclick: copyLink }, "
 function tablePage(model) {
   const { columns } = model;
   const place = new Map(columns.map((column, i) => [column.name, i]));
-  const sets = [new Map(), null]; // evidence A, and B when two are compared: place → what is known
+  const sets = [new Map(), null]; // evidence A, and B when two are compared: place → evidence
   let active = 0, prior = null, answers = [], row = null, surprises = new Map();
   const cards = columns.map((column, i) => (column.kind === "category" ? categoryCard : numberCard)(column, i));
 
@@ -548,9 +548,9 @@ function tablePage(model) {
 function legend(model) {
   return html("footer", { class: "legend" },
     model.rows ? html("span", {}, html("i", { class: "key data" }), "data") : null,
-    html("span", {}, html("i", { class: "key set0" }), "model given what is known"),
+    html("span", {}, html("i", { class: "key set0" }), "model given the evidence"),
     html("span", { class: "only-two" }, html("i", { class: "key set1" }), "the second evidence"),
-    html("span", {}, html("i", { class: "key before" }), "model when nothing is known"),
+    html("span", {}, html("i", { class: "key before" }), "model without evidence"),
     model.columns.some(column => column.spikes?.length) ? html("span", {}, html("i", { class: "key spike" }), "probability of a single value, up to 100 %") : null);
 }
 
@@ -878,7 +878,7 @@ function sequencePage(model) {
     untilText.textContent = `${until} (${series.times[until - 1]})`;
     stepsText.textContent = steps;
     if (document.activeElement !== rowInput) rowInput.value = row;
-    rowNote.textContent = row >= until ? `Row ${row} (${series.times[row]}) comes after what is known.` : `Row ${row}: ${series.times[row]}. Change a value or empty it, and the forecast follows.`;
+    rowNote.textContent = row >= until ? `Row ${row} (${series.times[row]}) comes after the observed part.` : `Row ${row}: ${series.times[row]}. Change a value or empty it, and the forecast follows.`;
     editors.forEach(editor => editor.refresh());
   }
   function draw() {
@@ -902,7 +902,7 @@ function sequencePage(model) {
             html("button", { type: "button", "aria-label": "Previous row", onclick: () => { row = clamp(row - 1, 0, series.at.length - 1); changed(); } }, "‹"), rowInput,
             html("button", { type: "button", "aria-label": "Next row", onclick: () => { row = clamp(row + 1, 0, series.at.length - 1); changed(); } }, "›")),
           rowNote, editors.map(editor => editor.element), html("p", { class: "hint" }, "Or drag a dot of a series up and down.")))),
-    html("footer", { class: "legend" }, html("span", {}, html("i", { class: "key dot" }), "known"), html("span", {}, html("i", { class: "key dot edited" }), "changed"), html("span", {}, html("i", { class: "key dot hollow" }), "in the data, not told to the model"),
+    html("footer", { class: "legend" }, html("span", {}, html("i", { class: "key dot" }), "known"), html("span", {}, html("i", { class: "key dot edited" }), "changed"), html("span", {}, html("i", { class: "key dot hollow" }), "in the data, hidden from the model"),
       html("span", {}, html("i", { class: "key set1" }), "forecast: median, 50 % and 90 %")));
   current = () => (series ? changed() : restore());
   addEventListener("hashchange", restore);
