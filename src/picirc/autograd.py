@@ -56,12 +56,23 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def uncompiled(function: F) -> F:
-    """Leave a function out of ``torch.compile``, which would trace its loops step by step: it is called as it is."""
+    """Leave a query out of ``torch.compile``, which would trace its loops step by step: it is called as it is.
+
+    Where ``torch.func`` transforms it, which it does not allow, the error says what to do instead.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
-            return torch.compiler.disable(function)(*args, **kwargs)  # not before: this imports the compiler
-        return function(*args, **kwargs)
+        try:
+            if torch.compiler.is_compiling():
+                return torch.compiler.disable(function)(*args, **kwargs)  # not before: this imports the compiler
+            return function(*args, **kwargs)
+        except RuntimeError as error:
+            if "functorch" not in str(error) and "vmap:" not in str(error):
+                raise
+            raise NotImplementedError(
+                "queries to a circuit cannot be transformed by torch.func (grad, vmap, jacrev); use "
+                "torch.autograd.grad, and give all rows at once instead of vmap."
+            ) from error
 
     return call  # type: ignore[return-value]

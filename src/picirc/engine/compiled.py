@@ -37,10 +37,6 @@ from picirc.native import MOST_PARTS, Kernels, kernels_for
 BUDGET = 2**28
 _INPUT_ELEMENTS = 2**24  # that inputs take beside the rows, at a time
 _KEPT_SIZES = 8  # batch sizes for which the ready steps are kept
-_NO_TRANSFORMS = (
-    "the log-likelihood of a circuit cannot be transformed by torch.func (grad, vmap, jacrev); use "
-    "torch.autograd.grad, and give all rows at once instead of vmap."
-)
 
 
 @dataclass(frozen=True)
@@ -255,12 +251,9 @@ class CompiledCircuit(Layout):
         if isinstance(evidence, Points) and torch.is_grad_enabled():
             tensors = (evidence.values, *parameters.tensors, *self._learnable)
             if any(tensor.requires_grad for tensor in tensors):
-                try:  # one operation of autograd, which never sees the levels in between
-                    return _LogProb.apply(self, evidence, parameters, *tensors)  # type: ignore[no-any-return, no-untyped-call]
-                except RuntimeError as error:
-                    if "functorch" in str(error):
-                        raise NotImplementedError(_NO_TRANSFORMS) from error
-                    raise
+                # One operation of autograd, which never sees the levels in between.
+                found: Tensor = _LogProb.apply(self, evidence, parameters, *tensors)  # type: ignore[no-untyped-call]
+                return found
         with torch.no_grad():
             values = [self.root(self.up(part, parameters)) for _, part in self.parts(evidence)]
             return torch.cat(values).to(parameters.like.dtype)
