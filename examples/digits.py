@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 import picirc as pc
-from picirc.structure import chow_liu
 
 POINTS = 32
 STEPS = 1000
@@ -27,7 +26,7 @@ def independent_bits(train: np.ndarray, test: np.ndarray, values: int) -> float:
 
 def chow_liu_bits(train: np.ndarray, test: np.ndarray, values: int) -> float:
     """Bits per dimension of a Chow–Liu tree over the pixels, with one pseudo-count spread over each table."""
-    tree = pc.LatentTree.from_edges(chow_liu(train))
+    tree = pc.hidden_chow_liu(train)  # its latents, one for each pixel, form the Chow–Liu tree
     total = 0.0
     for child, parent in enumerate(tree.parents):
         given = (train[:, parent], test[:, parent]) if parent >= 0 else (0 * train[:, 0], 0 * test[:, 0])

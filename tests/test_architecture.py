@@ -417,3 +417,19 @@ def test_few_functions_lead_to_a_likelihood():
     finally:
         sys.setprofile(None)
     assert 30 < len(visited) < MOST_FUNCTIONS_OF_A_CALL, sorted(code.co_qualname for code in visited)
+
+
+@pytest.mark.parametrize("folder", ["examples", "experiments"])
+def test_examples_and_experiments_use_the_public_names(folder):
+    public = {PACKAGE, *(f"{PACKAGE}.{name}" for name in picirc._MODULES)}
+    found = {}
+    for path in sorted((SOURCE.parent.parent / folder).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        named = {target for node, _ in statements(tree) for target in targets(node)}
+        found[path.name] = {name for name in named if name.partition(".")[0] == PACKAGE} - public
+    assert found
+    assert not {name: wrong for name, wrong in found.items() if wrong}
+
+
+def targets(node: ast.Import | ast.ImportFrom) -> list[str]:
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
