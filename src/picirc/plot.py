@@ -21,6 +21,7 @@ from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
 from picirc.report.columns import rows_of
+from picirc.report.drawing import shorten
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 
@@ -66,7 +67,7 @@ def tree(
     size = float(np.clip(900 / structure.n_latents, 12, 90))
     axes.scatter(depth, [-row for row in rows], s=size, color=_MODEL, zorder=2)
     for latent, own in enumerate(structure.variables):
-        label = "\n".join(_shorten(names[variable], 30) for variable in own[:_MOST_NAMES])
+        label = "\n".join(shorten(names[variable], 30) for variable in own[:_MOST_NAMES])
         axes.annotate(
             label + ("\n…" if len(own) > _MOST_NAMES else ""), (depth[latent], -rows[latent]), (7, 0),
             textcoords="offset points", va="center", fontsize=8,
@@ -108,7 +109,7 @@ def marginals(
             raise ArgumentError("columns", "columns that are not known", name)
         _marginal(panel, described[place], before["heights"], after["heights"], conditional=bool(given))
         _spikes(panel, described[place], after.get("spikes", []))
-        panel.set_title(_shorten(name, 30), fontsize=10)
+        panel.set_title(shorten(name, 30), fontsize=10)
     return panels
 
 
@@ -135,7 +136,7 @@ def _marginal(
         panel.barh(places, after, color=_MODEL, height=0.4)
         if conditional:
             panel.scatter(before, places, marker="|", color=_BEFORE, s=80, zorder=3)
-        panel.set_yticks(places, [_shorten(str(label), 18) for label in column["labels"]])
+        panel.set_yticks(places, [shorten(str(label), 18) for label in column["labels"]])
         panel.invert_yaxis()
         panel.set_xlim(0, None)
         return
@@ -209,10 +210,10 @@ def _name(panel: Axes, model: TableModel, row: int, column: int) -> None:
         if place < 0:
             axis.set_ticklabels([])
             continue
-        name(_shorten(model.schema.names[place], 24), fontsize=9)
+        name(shorten(model.schema.names[place], 24), fontsize=9)
         labels = model.schema.columns[place].categories
         if labels and not (axis is panel.yaxis and panel.get_subplotspec() is None):
-            axis.set_ticks(range(len(labels)), [_shorten(str(label), 10) for label in labels], fontsize=8)
+            axis.set_ticks(range(len(labels)), [shorten(str(label), 10) for label in labels], fontsize=8)
 
 
 def _units(model: TableModel, rows: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
@@ -366,7 +367,3 @@ def _pyplot() -> Any:
     except ImportError as error:
         raise ImportError('plots need matplotlib: pip install "picirc[viz]"') from error
     return plt
-
-
-def _shorten(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -90,7 +90,7 @@ def test_models_of_python_write_the_same_types(run, tmp_path):
     rows = pl.DataFrame(
         {"n": pl.Series(range(40), dtype=pl.Int16), "d": [datetime.date(2020, 1, 1)] * 20 + [None] * 20}
     )
-    pc.fit_table(rows, points=4, width=4, steps=2).save(tmp_path / "m")
+    pc.fit_table(rows, points=4, width=4, steps=2, settings={"members": 1}).save(tmp_path / "m")
     assert run("sample", tmp_path / "m", "-o", tmp_path / "o.parquet")[0] == 0
     assert pl.read_parquet(tmp_path / "o.parquet").schema == rows.schema
 

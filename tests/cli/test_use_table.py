@@ -96,7 +96,7 @@ def test_samples_look_like_the_table(run, model, tmp_path):
 
 def test_samples_agree_with_what_is_given(run, tmp_path):
     table = {"height": np.linspace(1.5, 2.0, 40), "sex": ["f", "m", "f", "d"] * 10, "fit": [True, False] * 20}
-    fit_table(table, steps=2).save(tmp_path / "m")
+    fit_table(table, steps=2, settings={"members": 1}).save(tmp_path / "m")
     words = ["--given", "height=1.6..1.7", "--given", "sex=f|d", "--given", "fit=true"]
     code, _, _ = run("sample", tmp_path / "m", "-n", 50, "-o", tmp_path / "n.csv", *words)
     assert code == 0

@@ -88,7 +88,7 @@ def test_rows_without_a_label_are_used():
 def test_minus_one_is_a_class_unless_said_otherwise():
     X = np.r_[np.zeros((20, 1)), np.ones((20, 1))] + 0.01 * np.arange(40)[:, None]
     y = np.repeat([-1, 1], 20)
-    assert pc.PICClassifier(points=4, width=4, steps=5).fit(X, y).classes_.tolist() == [-1, 1]
+    assert pc.PICClassifier(points=4, width=4, steps=5, settings={"members": 1}).fit(X, y).classes_.tolist() == [-1, 1]
     assert pc.PICClassifier(points=4, width=4, steps=5, unlabelled=-1).fit(X, y).classes_.tolist() == [1]
 
 
@@ -107,7 +107,7 @@ def test_minus_one_is_a_class_unless_said_otherwise():
 )
 def test_labels_of_every_type(y):
     X = np.arange(40.0).reshape(20, 2)
-    classifier = pc.PICClassifier(points=4, width=4, steps=3).fit(X, y)
+    classifier = pc.PICClassifier(points=4, width=4, steps=3, settings={"members": 1}).fit(X, y)
     known = [label for label in list(y) if label is not None and label is not pd.NA]
     assert classifier.classes_.tolist() == sorted(set(known))
     assert set(classifier.predict(X).tolist()) <= set(known)
@@ -116,7 +116,9 @@ def test_labels_of_every_type(y):
 
 def test_the_label_gets_a_name_of_its_own(penguins):
     frame = penguins[["island", "year"]].rename(columns={"island": "label"})
-    classifier = pc.PICClassifier(points=4, width=4, steps=3).fit(frame, penguins.species.tolist())
+    classifier = pc.PICClassifier(points=4, width=4, steps=3, settings={"members": 1}).fit(
+        frame, penguins.species.tolist()
+    )
     assert classifier.label_ == "label_"
     assert classifier.n_features_in_ == 2
 
@@ -136,20 +138,26 @@ def test_the_label_gets_a_name_of_its_own(penguins):
 )
 def test_mistakes_are_named(y, columns, words):
     with pytest.raises(ValueError, match=words):
-        pc.PICClassifier(columns, points=4, width=4, steps=1).fit([[1.0, 2.5], [2.0, 1.5], [3.0, 0.5]], y)
+        pc.PICClassifier(columns, points=4, width=4, steps=1, settings={"members": 1}).fit(
+            [[1.0, 2.5], [2.0, 1.5], [3.0, 0.5]], y
+        )
 
 
 def test_declared_features_count_from_the_end_of_the_features():
     X = np.random.default_rng(0).poisson(9, size=(50, 2))
-    model = pc.PICClassifier({-1: "poisson"}, points=4, width=4, steps=3).fit(X, X[:, 0] > 9).model_
+    model = (
+        pc.PICClassifier({-1: "poisson"}, points=4, width=4, steps=3, settings={"members": 1})
+        .fit(X, X[:, 0] > 9)
+        .model_
+    )
     assert [column.kind for column in model.schema.columns] == ["gaussian", "poisson", "categorical"]
 
 
 def test_unseen_categories_of_features(penguins):
     X, y = penguins[["island", "body_mass_g"]], penguins.species
-    strict = pc.PICClassifier(points=4, width=4, steps=3).fit(X, y)
+    strict = pc.PICClassifier(points=4, width=4, steps=3, settings={"members": 1}).fit(X, y)
     new = X.head(1).assign(island="Ross")
     with pytest.raises(pc.ArgumentError, match="'Ross' in row 0; fit with unseen='missing'"):
         strict.predict(new)
-    lenient = pc.PICClassifier(points=4, width=4, steps=3, unseen="missing").fit(X, y)
+    lenient = pc.PICClassifier(points=4, width=4, steps=3, unseen="missing", settings={"members": 1}).fit(X, y)
     np.testing.assert_array_equal(lenient.predict_proba(new), lenient.predict_proba(new.assign(island=None)))

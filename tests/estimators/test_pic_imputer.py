@@ -39,7 +39,7 @@ def test_mixed_tables_are_filled(imputer, penguins):
 def test_the_output_is_what_was_asked_for(output, kind, penguins):
     frame = penguins.drop(columns=["species", "island", "sex"])
     table = {pd.DataFrame: frame, pl.DataFrame: pl.from_pandas(frame), np.ndarray: frame.to_numpy(float)}[kind]
-    imputer = pc.PICImputer(points=4, width=4, steps=2).set_output(transform=output)
+    imputer = pc.PICImputer(points=4, width=4, steps=2, settings={"members": 1}).set_output(transform=output)
     filled = imputer.fit_transform(table)
     assert type(filled) is {"pandas": pd.DataFrame, "polars": pl.DataFrame}[output]
     names = [f"x{i}" for i in range(5)] if kind is np.ndarray else list(frame.columns)
@@ -50,7 +50,7 @@ def test_the_output_is_what_was_asked_for(output, kind, penguins):
 
 @pytest.mark.parametrize("output", ["pandas", "polars"])
 def test_texts_survive_another_kind_of_output(output, penguins):
-    imputer = pc.PICImputer(points=4, width=4, steps=2).set_output(transform=output)
+    imputer = pc.PICImputer(points=4, width=4, steps=2, settings={"members": 1}).set_output(transform=output)
     for table in (penguins, pl.from_pandas(penguins)):
         filled = imputer.fit_transform(table)
         assert list(filled["species"])[:2] == ["Adelie", "Adelie"]
@@ -65,7 +65,11 @@ def test_multiple_imputations_differ_where_something_was_missing(imputer, pengui
         pd.testing.assert_frame_equal(table[~penguins.isna().any(axis=1)], penguins.dropna(), check_dtype=False)
     again = imputer.impute(penguins, 4)
     assert all(mine.equals(theirs) for mine, theirs in zip(tables, again, strict=True))
-    other = pc.PICImputer(points=4, width=4, steps=2, random_state=5).fit(penguins).impute(penguins, 1)
+    other = (
+        pc.PICImputer(points=4, width=4, steps=2, random_state=5, settings={"members": 1})
+        .fit(penguins)
+        .impute(penguins, 1)
+    )
     assert not other[0].equals(tables[0])
     with pytest.raises(pc.ArgumentError, match="n_imputations"):
         imputer.impute(penguins, 0)
@@ -85,7 +89,7 @@ def test_draws_are_as_uncertain_as_the_model():
 
 def test_columns_without_any_value_are_dropped(penguins):
     X = np.array([[1.0, np.nan, 2.0], [np.nan, np.nan, 4.0], [3.0, np.nan, np.nan]])
-    imputer = pc.PICImputer(points=4, width=4, steps=2)
+    imputer = pc.PICImputer(points=4, width=4, steps=2, settings={"members": 1})
     filled = imputer.fit_transform(X)
     assert filled.shape == (3, 2)
     assert not np.isnan(filled).any()
@@ -94,7 +98,7 @@ def test_columns_without_any_value_are_dropped(penguins):
         filled = imputer.fit_transform(table)
         assert list(filled.columns) == list(penguins.columns)
         assert list(imputer.set_output(transform="pandas").fit_transform(table).columns) == list(penguins.columns)
-        imputer = pc.PICImputer(points=4, width=4, steps=2)
+        imputer = pc.PICImputer(points=4, width=4, steps=2, settings={"members": 1})
 
 
 def test_how_must_be_a_word():

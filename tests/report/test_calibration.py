@@ -74,7 +74,7 @@ def test_every_column_with_different_values_is_judged(material):
 
 def test_constant_and_empty_columns_are_not_judged():
     table = {"x": [0.1, 0.5, 1.2, 2.0, 3.3], "constant": [2.5] * 5, "empty": [None] * 5}
-    found, _ = all_ranks(gather(fit_table(table, steps=2), table, seed=0))
+    found, _ = all_ranks(gather(fit_table(table, steps=2, settings={"members": 1}), table, seed=0))
     assert [ranks.name for ranks in found] == ["x"]
 
 

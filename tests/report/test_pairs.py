@@ -31,7 +31,7 @@ def test_dots_are_the_rows_of_the_table():
     x = rng.uniform(0, 10, 60)
     table = {"x": x.tolist(), "y": (x + rng.uniform(-1, 1, 60)).tolist()}
     table["y"][7] = None
-    page = parsed(section(gather(fit_table(table, steps=2), table, seed=0)))
+    page = parsed(section(gather(fit_table(table, steps=2, settings={"members": 1}), table, seed=0)))
     data, drawn = (group for group in page.iter(f"{SVG}g") if "dots" in group.get("class"))
     assert len(list(data)) == 59
     assert 0 < len(list(drawn)) <= 59
@@ -44,7 +44,7 @@ def test_grouped_bars_are_the_shares():
     one = ["a"] * 40 + ["b"] * 60
     two = ["u"] * 10 + ["v"] * 30 + ["u"] * 60
     table = {"one": one, "two": two}
-    page = parsed(section(gather(fit_table(table, steps=2), table, seed=0)))
+    page = parsed(section(gather(fit_table(table, steps=2, settings={"members": 1}), table, seed=0)))
     titles = [title.text for title in page.iter(f"{SVG}title")]
     assert "two, one = a" in titles
     texts = ["".join(text.itertext()) for text in page.iter(f"{SVG}text") if text.get("class") == "value"]
@@ -53,7 +53,7 @@ def test_grouped_bars_are_the_shares():
 
 def test_a_single_column_has_no_pair():
     table = {"x": [0.1, 0.4, 0.2, 0.9]}
-    assert "no two columns" in section(gather(fit_table(table, steps=2), table, seed=0))
+    assert "no two columns" in section(gather(fit_table(table, steps=2, settings={"members": 1}), table, seed=0))
 
 
 def field(data, **changes):

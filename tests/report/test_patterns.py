@@ -37,13 +37,13 @@ def test_complete_rows_are_counted(mixed, material):
 
 def test_a_table_without_gaps_has_no_list():
     table = {"x": [1.0, 2.0, 3.5, 4.0]}
-    page = parsed(section(gather(fit_table(table, steps=2), table, seed=0)))
+    page = parsed(section(gather(fit_table(table, steps=2, settings={"members": 1}), table, seed=0)))
     assert page.find("ul") is None
     assert any("4 of 4 rows (100 %)" in "".join(p.itertext()) for p in page.iter("p"))
 
 
 def test_values_are_in_the_units_of_the_table():
     table = {"big": (1e6 + 1000 * np.arange(50.0)).tolist(), "few": ["<i>"] * 30 + ["b"] * 20}
-    big, few = cells_of(section(gather(fit_table(table, steps=2), table, seed=0)))[1:]
+    big, few = cells_of(section(gather(fit_table(table, steps=2, settings={"members": 1}), table, seed=0)))[1:]
     assert big[2] == "1e6 … 1.05e6"
     assert few[2] == "<i>, b"

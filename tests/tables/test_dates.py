@@ -19,7 +19,7 @@ from picirc.data.frames import read_frame
 from picirc.tables import Schema
 
 ROWS = 60
-QUICK: dict[str, Any] = {"points": 4, "width": 4, "steps": 3}
+QUICK: dict[str, Any] = {"points": 4, "width": 4, "steps": 3, "settings": {"members": 1}}
 START = np.datetime64("2021-03-01")
 
 

@@ -42,7 +42,7 @@ def model() -> pc.TableModel:
 def small() -> pc.TableModel:
     """A model with a column of each way to be encoded."""
     table = {"a": ["x", "y"] * 10, "b": np.arange(20.0), "c": [True, False] * 10, "d": [None] * 20, "n": range(20)}
-    return pc.fit_table(table, {"n": "poisson"}, points=3, width=2, steps=1)
+    return pc.fit_table(table, {"n": "poisson"}, points=3, width=2, steps=1, settings={"members": 1})
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,9 @@ def test_conditional_times_marginal_is_joint(model, penguins):
 
 def test_a_change_of_units_changes_the_density_by_its_logarithm():
     values = np.random.default_rng(0).gamma(3.0, size=(80, 2))
-    grams, tons = (pc.fit_table(values * unit, points=4, width=4, steps=10) for unit in (1.0, 2.0**-20))
+    grams, tons = (
+        pc.fit_table(values * unit, points=4, width=4, steps=10, settings={"members": 1}) for unit in (1.0, 2.0**-20)
+    )
     difference = tons.log_density(values * 2.0**-20) - grams.log_density(values)
     np.testing.assert_allclose(difference, 2 * 20 * math.log(2), rtol=1e-12)
 
@@ -147,7 +149,7 @@ def test_probabilities_are_those_of_bayes(model, penguins):
     np.testing.assert_array_equal(
         model.predict(rows.drop(columns="species"), "species"), model.predict(rows, "species")
     )
-    bernoulli = pc.fit_table({"flag": [True, False] * 10, "x": np.arange(20.0)}, steps=5)
+    bernoulli = pc.fit_table({"flag": [True, False] * 10, "x": np.arange(20.0)}, steps=5, settings={"members": 1})
     assert bernoulli.predict({"x": [1.0]}, "flag").shape == (1, 2)
 
 
@@ -264,7 +266,7 @@ def test_imputing_is_one_thing_for_every_kind_of_table(mixed_model, mixed):
             assert found.schema == table.schema
         np.testing.assert_allclose(schema.encode(found), codes, rtol=1e-12)
     text = pc.data.Table(("real", "text"), np.array([[np.nan, 0.0], [100.0, np.nan]]), {"text": ("low", "high")})
-    two = pc.fit_table({name: mixed[name] for name in ("real", "text")}, steps=3)
+    two = pc.fit_table({name: mixed[name] for name in ("real", "text")}, steps=3, settings={"members": 1})
     found = two.impute(text)
     assert isinstance(found, pc.data.Table)
     assert found.values[0, 1] == 0.0
@@ -303,7 +305,7 @@ def test_samples_are_tables_of_the_kind_that_was_fitted(model, penguins, mixed_m
     assert np.isfinite(mixed_model.log_density(mixed_model.sample(7))).all()
     for kind, container in ((pl.DataFrame, "polars"), (np.ndarray, "numpy")):
         table = pl.DataFrame({"a": np.arange(20.0), "b": np.arange(20) / 2})
-        small = pc.fit_table(table if container == "polars" else table.to_numpy(), steps=2)
+        small = pc.fit_table(table if container == "polars" else table.to_numpy(), steps=2, settings={"members": 1})
         assert isinstance(small.sample(2), kind)
 
 
@@ -313,7 +315,7 @@ def test_known_cells_come_back_as_they_are(model, penguins):
     assert list(drawn.species) == ["Adelie"] * 3 + ["Gentoo"] * 3
     assert list(drawn.bill_length_mm) == np.repeat(given.bill_length_mm.to_numpy(), 3).tolist()
     assert list(drawn.year[3:]) == [2009] * 3
-    whole = pc.fit_table({"n": np.arange(100) * 2, "x": np.arange(100) / 3}, steps=2)
+    whole = pc.fit_table({"n": np.arange(100) * 2, "x": np.arange(100) / 3}, steps=2, settings={"members": 1})
     assert whole.sample(2, given={"n": 7})["n"].dtype == np.int64
     assert whole.sample(2, given={"n": 7.5})["n"].tolist() == [7.5, 7.5]
 
@@ -360,7 +362,7 @@ def test_mistakes_are_named(model, call, words):
     ],
 )
 def test_unusual_tables_have_finite_answers(table):
-    model = pc.fit_table(table, steps=3)
+    model = pc.fit_table(table, steps=3, settings={"members": 1})
     assert np.isfinite(model.log_density(table)).all()
     schema = model.schema
     values = schema.encode(model.sample(20))
@@ -385,14 +387,14 @@ def test_a_value_far_away_is_improbable_and_not_an_error(model):
 
 
 def test_what_stands_in_an_empty_column_does_not_count():
-    model = pc.fit_table({"x": [None] * 20, "y": np.arange(20.0)}, steps=3)
+    model = pc.fit_table({"x": [None] * 20, "y": np.arange(20.0)}, steps=3, settings={"members": 1})
     logs = model.log_density({"x": [None, "new"], "y": [3.0, 3.0]})
     assert logs[0] == logs[1]
     assert model.impute({"x": [None, "new"], "y": [3.0, None]})["x"] == [None, "new"]
 
 
 def test_an_unseen_category_may_count_as_missing(penguins):
-    model = pc.fit_table(penguins, unseen="missing", points=4, width=4, steps=3)
+    model = pc.fit_table(penguins, unseen="missing", points=4, width=4, steps=3, settings={"members": 1})
     row = single(model, species="Emperor", body_mass_g=4000.0)
     assert model.log_density(row) == model.log_density(single(model, body_mass_g=4000.0))
     assert model.impute(row)["species"] == ["Emperor"]
@@ -459,7 +461,7 @@ def test_settings_are_given_by_name(penguins):
 
 def test_columns_of_one_kind_of_number_have_their_family():
     counts = np.random.default_rng(0).poisson(3, size=(50, 2))
-    model = pc.fit_table(counts, "poisson", steps=3)
+    model = pc.fit_table(counts, "poisson", steps=3, settings={"members": 1})
     assert model.pic.families == (pc.Poisson(), pc.Poisson())
     assert model.sample(5).dtype == np.int64
 

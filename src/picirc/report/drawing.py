@@ -142,7 +142,7 @@ def shorten(text: str, most: int) -> str:
     if text_width(text, 1) <= room:
         return text
     # Names that begin alike often differ at the end.
-    head, tail = text, text[-max(1, most // 4) :]
+    head, tail = text[:most], text[-max(1, most // 4) :]
     while head and text_width(f"{head}…{tail}", 1) > room:
         head = head[:-1]
     return f"{head}…{tail}"
