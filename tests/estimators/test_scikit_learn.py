@@ -27,7 +27,7 @@ ESTIMATORS = [pc.PICDensity, pc.PICImputer, pc.PICClassifier]
     [
         pc.PICDensity(points=4, width=4, steps=2, settings=SINGLE),
         pc.PICImputer(points=4, width=4, steps=2, settings=SINGLE),
-        pc.PICClassifier(points=8, width=16, steps=20, settings=SINGLE),
+        pc.PICClassifier(settings=SINGLE | {"kind": "mixture", "states": 2, "em_steps": 5, "target_steps": 3}),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):

@@ -194,3 +194,12 @@ def test_mixtures_that_would_take_long_are_not_tried(monkeypatch):
     work = 200 * 20 * 2**2  # rows, steps, columns
     monkeypatch.setattr(mixtures, "MOST_WORK", work)
     assert pc.fit_table(table, settings=few).qpc.parameters.inputs[0].shape[1] == 1
+
+
+def test_a_small_table_may_have_a_mixture_for_a_label():
+    rng = np.random.default_rng(0)
+    y = np.array(["a", "b"] * 10)
+    x = rng.normal(size=20) + 4 * (y == "b")
+    model = pc.fit_table({"x": x, "y": y}, target="y", settings={"kind": "mixture", "members": 1})
+    assert model.summary["kind"] == "mixture"
+    assert model.predict({"x": [0.0, 4.0]}, "y").argmax(1).tolist() == [0, 1]

@@ -166,9 +166,7 @@ class QPC(Distribution):
         Returns:
             ``(*sample_shape, variables)``, or ``(*sample_shape, batch, variables)`` for a batch of evidence.
         """
-        sizes = (
-            sample_shape if isinstance(sample_shape, Sequence) and not isinstance(sample_shape, str) else [sample_shape]
-        )
+        sizes = sample_shape if isinstance(sample_shape, Sequence) else (sample_shape,)
         shape = tuple(check_integer("sample_shape", size, 0) for size in sizes)
         source = generator
         if source is None:

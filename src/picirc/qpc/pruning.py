@@ -35,7 +35,7 @@ def prune(
     masses: list[Tensor] = []
     for _, _, flows in compiled.flows(nothing, parameters):  # a single data point, so once
         masses = [rows[:, :, 0].clone() for rows in flows.rows]
-    kept = _kept_states(compiled, masses, threshold)
+    kept = _kept_states(compiled, masses, float(threshold))
     sizes = {pool.kinds[0]: kept[i].shape[1] for i, pool in enumerate(schedule.pools) if pool.kinds}
     pruned = CompiledCircuit(schedule, sizes)
     weights = tuple(_pruned_weights(schedule, parameters, kept, i) for i in range(len(parameters.weights)))

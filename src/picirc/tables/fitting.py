@@ -258,7 +258,8 @@ def _fitted(task: _Task) -> _Fitted:
             found.append(_sharpened(_mixtures(task), task))
         if found[-1].histories[-1].stopped == "interrupted":
             break
-        rival = found[-1].histories[0].best["valid"]
+        if found[-1].histories[0].records:  # a mixture of classes that is not trained further has none
+            rival = found[-1].histories[0].best["valid"]
     best = max(found, key=lambda fitted: fitted.score)
     return replace(best, scores={kind: score for fitted in found for kind, score in fitted.scores.items()})
 
