@@ -25,6 +25,8 @@ _SHARED_SIGMA = 0.5  # of the frequencies of a shared latent's features
 
 # Elements of the largest temporary of a piece, chosen to stay in the processor's cache.
 _PIECE_ELEMENTS = 2**19
+# So many values are kept for the backward pass; more of them are computed again there, in pieces.
+_KEPT_ELEMENTS = 2**24
 
 
 class Features(nn.Module):
@@ -215,6 +217,8 @@ class Bank(nn.Module):
             size = _piece(self.hidden.shape[1] * features.shape[1])
             return chunked(lambda *t: exact(_net(*t)), rows, (features,), size)
         hidden = _hidden(self.hidden, self.hidden_bias, features)[0]  # (width, points)
+        if len(head) * self.outputs * hidden.shape[1] <= _KEPT_ELEMENTS:
+            return exact(_head(head, bias, hidden))
         size = _piece(self.outputs * hidden.shape[1])
         return chunked(lambda *t: exact(_head(*t)), (head, bias), (hidden,), size)
 
