@@ -16,11 +16,11 @@ from picirc.compile.plan import Plan
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule, VectorRule, trapezoidal
+from picirc.quadrature import RandomRule, Rule, Rules, VectorRule, trapezoidal
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 
-AnyRule = Rule | VectorRule | RandomRule
+AnyRule = Rule | VectorRule | RandomRule | Rules
 _CIRCUIT_POINTS = 64  # of a circuit whose rule is not given
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from picirc.checks import check_boolean, check_choice, check_integer, check_positive
-from picirc.compile.integrate import mixture_of, quadrature_of
-from picirc.compile.plan import Plan, plan_structure
+from picirc.compile.integrate import mixture_of, quadrature_of, sizes_of
+from picirc.compile.plan import STATES, Plan, plan_structure, vectors_of
 from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
 from picirc.functions.energy import ENERGIES
@@ -23,15 +24,18 @@ from picirc.inputs.correlated import correlation
 from picirc.inputs.discrete import FiniteFamily
 from picirc.model import AnyRule, Model, ParameterGroup
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import Grid, RandomRule, Rule, VectorRule, shifted, sobol
+from picirc.quadrature import Grid, RandomRule, Rule, Rules, VectorRule, shifted, sobol
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
-from picirc.symbolic.build import check_structure
+from picirc.symbolic.build import SHARED, check_structure
 
 _CORRELATION_SPEED = 4.0
 # What the members of an ensemble have in common.
 _ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "dims", "correlated", "shared")
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
+# Of the frequencies of a vector's components, times √dims: normal vectors are longer than numbers in [-1, 1].
+_VECTOR_SIGMA = 0.7
+_Grids = dict[Hashable, tuple[Tensor, Tensor]]
 
 
 @final
@@ -55,12 +59,15 @@ class PIC(Model):
             make a density more peaked than its grid and learns more slowly.
         product: For region graphs ``"cp"`` or ``"tucker"``.
         dims: The number of dimensions of every latent. With more than 1 the rules are those for vectors, such as
-            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture.
+            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture. The latents of a tree may differ:
+            a sequence has the number of each latent, a mapping those that are not 1. Such a model takes several
+            rules, one for each number of dimensions: ``pic([pc.midpoint(32), pc.sobol(512, dims=8)])``.
         shared: The number of points of one more latent, ``g``, which all functions of a tree depend on besides their
             parents; None for no such latent. A PIC is then a mixture of trees that share their nets: a query costs
             as many times more, training takes no more memory.
         shared_dims: The number of dimensions of ``g``, a normal vector; its points are those of ``pc.sobol``.
-        fourier: Whether the nets begin with Fourier features; by default for latents of one dimension only.
+        fourier: Whether the nets begin with Fourier features; by default those that depend on a latent of one
+            dimension do.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
         correlated: Whether the Gaussian variables of one family of one latent are correlated given its value:
@@ -99,7 +106,7 @@ class PIC(Model):
         input_sharing: str | None = None,
         energy: str = "unbounded",
         product: str = "cp",
-        dims: int = 1,
+        dims: int | Sequence[int] | Mapping[int, int] = 1,
         shared: int | None = None,
         shared_dims: int = 2,
         fourier: bool | None = None,
@@ -112,30 +119,38 @@ class PIC(Model):
         super().__init__()
         _check_options(structure, sharing, input_sharing, energy, sigma, shared, nets)
         self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
-        self.plan = plan_structure(structure, self.families, product, correlated)
+        self.dims = _check_dims(dims, structure)
+        self.plan = plan_structure(structure, self.families, product, correlated, dims=self._each_dims)
         self.product, self.correlated, self.energy = product, correlated, energy
         self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
-        self.width, self.dims = _even("width", width), check_integer("dims", dims)
+        self.width = _even("width", width)
         self.shared = None if shared is None else check_integer("shared", shared, 2)
         self.shared_dims = check_integer("shared_dims", shared_dims)
-        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
+        if fourier is None and isinstance(self.dims, int):
+            fourier = self.dims == 1
+        self.fourier = fourier if fourier is None else check_boolean("fourier", fourier)
         self.learnable = check_boolean("learnable", learnable)
-        self.step_size = 7e-3 if self.dims == 1 else 3e-3
+        self.step_size = 7e-3 if set(self._kinds.values()) == {1} else 3e-3
         self.custom = nets is not None
         turns = None if self.shared is None else (self.shared_dims, min(_MOST_TURNS, 2 * ((self.shared + 1) // 2)))
-        options = (self.fourier, sigma, learnable, generator, turns)
 
-        def functions(rows: int, latents: int) -> nn.Module:
+        def bank(rows: int, kinds: Sequence[Hashable], outputs: int, sharing: str) -> Bank:
+            each = [self._kinds[kind] for kind in kinds]
+            features = 1 in each if self.fourier is None else self.fourier
+            scales = [s for d in each for s in [sigma if d == 1 else _VECTOR_SIGMA / math.sqrt(d)] * d]
+            own = sigma if len(set(each)) == 1 else scales
+            return Bank(rows, sum(each), outputs, self.width, sharing, features, own, learnable, generator, turns)
+
+        def functions(rows: int, kinds: Sequence[Hashable]) -> nn.Module:
             if nets is not None:
-                return nets(rows, self.dims * latents)
-            return Bank(rows, self.dims * latents, 1, self.width, sharing, *options)
+                return nets(rows, sum(self._kinds[kind] for kind in kinds))
+            return bank(rows, kinds, 1, sharing)
 
         self.integrals = nn.ModuleList(
-            functions(len(block.integrals), len(block.new) + len(block.integrated)) for block in self.plan.blocks
+            functions(len(block.integrals), block.new + block.integrated) for block in self.plan.blocks
         )
         self.inputs = nn.ModuleList(
-            Bank(len(step.rows), self.dims, step.family.size, self.width, self.input_sharing, *options)
-            for step in self.plan.inputs
+            bank(len(step.rows), step.kinds, step.family.size, self.input_sharing) for step in self.plan.inputs
         )
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
         self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
@@ -146,14 +161,14 @@ class PIC(Model):
         rule = self.fixed_rule(rule)
         if self.shared is None:
             return self._at(rule, None)
-        points, weights = self._shared_grid
-        parts = [self._at(rule, g).parameters for g in points]
-        return mixture_of(self.shared_plan, parts, self.grid(rule), (points, weights), partial(_refined, self, rule))
+        parts = [self._at(rule, g).parameters for g in self._shared_grid[0]]
+        grids = {**self.grids(rule), SHARED: self._shared_grid}
+        return mixture_of(self.shared_plan, parts, grids, partial(_refined, self, rule))
 
     @cached_property
     def shared_plan(self) -> Plan:
         """The plan of the circuit with a latent that all functions share."""
-        return plan_structure(self.structure, self.families, self.product, self.correlated, shared=True)
+        return plan_structure(self.structure, self.families, self.product, self.correlated, True, self._each_dims)
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
         """One tree for each point of the shared latent."""
@@ -168,31 +183,46 @@ class PIC(Model):
         assert self.shared is not None
         return self._tensors(sobol(self.shared, self.shared_dims))
 
-    def fixed_rule(self, rule: AnyRule | None) -> Rule | VectorRule:
-        """The rule itself, or of a random one the one that is not moved."""
-        rule = self._check_rule(rule)
-        return rule.rule if isinstance(rule, RandomRule) else rule
+    @property
+    def _each_dims(self) -> tuple[int, ...] | None:
+        """The dimensions of each latent, if they differ."""
+        return self.dims if isinstance(self.dims, tuple) else None
 
-    def grid(self, rule: Rule | VectorRule) -> tuple[Tensor, Tensor]:
-        """The points of every latent, ``(N,)`` or ``(N, dims)``, and their weights."""
-        return self._tensors(rule.on(-1.0, 1.0) if isinstance(rule, Rule) else rule)
+    @property
+    def _kinds(self) -> dict[Hashable, int]:
+        """For each kind of latents their dimensions, ascending."""
+        if isinstance(self.dims, int):
+            return {STATES: self.dims}
+        return {vectors_of(dims): dims for dims in sorted(set(self.dims))}
+
+    def fixed_rule(self, rule: object) -> Rule | VectorRule | Rules:
+        """The rule itself, or of a random one the one that is not moved."""
+        found = self._check_rule(rule)
+        return found.map(_unmoved) if isinstance(found, Rules) else _unmoved(found)
+
+    def grids(self, rule: Rule | VectorRule | Rules) -> _Grids:
+        """For each kind of latents their points, ``(N,)`` or ``(N, dims)``, and weights."""
+        rules = rule.rules if isinstance(rule, Rules) else [rule]
+        placed = [one.on(-1.0, 1.0) if isinstance(one, Rule) else one for one in map(_unmoved, rules)]
+        return dict(zip(self._kinds, map(self._tensors, placed), strict=True))
 
     def _tensors(self, grid: Grid | VectorRule) -> tuple[Tensor, Tensor]:
         like = next(self.parameters())
         points, weights = (torch.tensor(v, dtype=like.dtype, device=like.device) for v in (grid.points, grid.weights))
         return points, weights
 
-    def _at(self, rule: Rule | VectorRule, g: Tensor | None) -> QPC:
+    def _at(self, rule: Rule | VectorRule | Rules, g: Tensor | None) -> QPC:
         """The circuit at a value of the shared latent, if there is one."""
-        points, weights = self.grid(rule)
-        rows = points.view(len(points), -1)  # (N, dims)
+        grids = self.grids(rule)
+        # Points as rows `(N, dims)`, and the logarithms of their weights.
+        rows = {kind: (points.view(len(points), -1), weights.log()) for kind, (points, weights) in grids.items()}
         parameters = Parameters(
-            tuple(self._sum_weights(i, rows, weights.log(), g) for i in range(len(self.integrals))),
+            tuple(self._sum_weights(i, rows, g) for i in range(len(self.integrals))),
             tuple(w.softmax(1) for w in self.mixtures),
             tuple(self._input_parameters(i, rows, g) for i in range(len(self.inputs))),
             tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
-        return quadrature_of(self.plan, len(rule), parameters, points, weights, partial(_refined, self, rule))
+        return quadrature_of(self.plan, sizes_of(grids), parameters, grids, partial(_refined, self, rule))
 
     @property
     def copies(self) -> int:
@@ -201,9 +231,12 @@ class PIC(Model):
 
     def training_rule(self, rule: object = None) -> AnyRule:
         """Points that are moved at random in every step, so that the nets learn the integral and not one grid."""
-        if rule is not None:
-            return self._check_rule(rule)
-        return shifted(32) if self.dims == 1 else shifted(sobol(1024, self.dims))
+        return self.usual_rule() if rule is None else self._check_rule(rule)
+
+    def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule | Rules:
+        """Shifted points for latents that are numbers, and others for those that are vectors."""
+        rules = [shifted(points) if dims == 1 else shifted(sobol(vectors, dims)) for dims in self._kinds.values()]
+        return rules[0] if len(rules) == 1 else Rules(tuple(rules))
 
     def weight_decay(self, rows: int) -> float:
         """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
@@ -237,9 +270,20 @@ class PIC(Model):
             bank.absorb()
 
     def _check_rule(self, rule: object) -> AnyRule:
-        if self.dims > 1:
-            if not isinstance(rule, VectorRule | RandomRule) or rule.dims != self.dims:
-                expected = f"a rule for vectors of {self.dims} dimensions, such as pc.sobol(1024, dims={self.dims})"
+        wanted = list(self._kinds.values())
+        if len(wanted) == 1:
+            return self._check_dims_of(rule, wanted[0])
+        given = rule.rules if isinstance(rule, Rules) else rule
+        if not isinstance(given, Sequence) or len(given) != len(wanted):
+            expected = f"a list with a rule for each number of dimensions, {', '.join(map(str, wanted))}"
+            raise ArgumentError("rule", expected, rule)
+        ordered = sorted(given, key=lambda one: getattr(one, "dims", 1))
+        return Rules(tuple(map(self._check_dims_of, ordered, wanted)))
+
+    def _check_dims_of(self, rule: object, dims: int) -> Rule | VectorRule | RandomRule:
+        if dims > 1:
+            if not isinstance(rule, VectorRule | RandomRule) or rule.dims != dims:
+                expected = f"a rule for vectors of {dims} dimensions, such as pc.sobol(1024, dims={dims})"
                 raise ArgumentError("rule", expected, rule)
             return rule
         if isinstance(rule, RandomRule | VectorRule) and rule.dims == 1:
@@ -250,15 +294,15 @@ class PIC(Model):
             raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
         return rule
 
-    def _sum_weights(self, block: int, points: Tensor, log_weights: Tensor, g: Tensor | None) -> Tensor:
-        """The sum weights of a block ``(rows, 1, o, z)`` from points ``(N, dims)``."""
+    def _sum_weights(self, block: int, rows: _Grids, g: Tensor | None) -> Tensor:
+        """The sum weights of a block ``(rows, 1, o, z)`` from points ``(N, dims)`` and the logarithms of weights."""
         plan = self.plan.blocks[block]
-        new, integrated = len(plan.new), len(plan.integrated)
-        numbers = torch.arange(len(points), device=points.device)
-        axes = torch.meshgrid(*[numbers] * (new + integrated), indexing="ij")
-        z = points[torch.stack([axis.flatten() for axis in axes], 1)].flatten(1)  # (o · z, arguments)
-        total = log_weights
-        for _ in range(integrated - 1):
+        points = [rows[kind][0] for kind in plan.new + plan.integrated]
+        axes = torch.meshgrid(*(torch.arange(len(own), device=own.device) for own in points), indexing="ij")
+        chosen = [own[axis.flatten()] for own, axis in zip(points, axes, strict=True)]
+        z = torch.cat(chosen, 1)  # (o · z, arguments)
+        total, *others = (rows[kind][1] for kind in plan.integrated)
+        for log_weights in others:
             total = (total.unsqueeze(1) + log_weights).flatten()
         functions, energy = self.integrals[block], ENERGIES[self.energy]
         if isinstance(functions, Bank):
@@ -267,9 +311,10 @@ class PIC(Model):
             found = energy.normalise(functions(z).view(-1, 1, len(z) // len(total), len(total)), total)
         return found.expand(len(plan.integrals), -1, -1, -1)
 
-    def _input_parameters(self, number: int, points: Tensor, g: Tensor | None) -> Tensor:
+    def _input_parameters(self, number: int, rows: _Grids, g: Tensor | None) -> Tensor:
         """The parameters of an input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
-        family, bank = self.plan.inputs[number].family, self.inputs[number]
+        step, bank = self.plan.inputs[number], self.inputs[number]
+        family, (points, _) = step.family, rows[step.kinds[0]]
         assert isinstance(bank, Bank)
         if family.softmax and bank.sharing != "none":
             return bank.log_softmax(points, g)
@@ -350,7 +395,7 @@ class Ensemble(Model):
         parts = [member(rule).parameters for member in self.members]
         weights = parts[0].like.new_full((len(parts),), 1 / len(parts))
         refine = partial(_refined, self, rule)
-        return mixture_of(first.shared_plan, parts, first.grid(rule), (None, weights), refine)
+        return mixture_of(first.shared_plan, parts, {**first.grids(rule), SHARED: (None, weights)}, refine)
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
         """The members."""
@@ -385,7 +430,28 @@ def _even(argument: str, value: int) -> int:
     return int(value)
 
 
-def _refined(model: Model, rule: Rule | VectorRule) -> QPC:
+def _check_dims(dims: object, structure: LatentTree | RegionGraph) -> int | tuple[int, ...]:
+    """One number for all latents, or for a tree the number of each; a mapping has those that are not 1."""
+    if not isinstance(dims, Sequence | Mapping):
+        return check_integer("dims", dims)
+    if not isinstance(structure, LatentTree):
+        raise ArgumentError("dims", "one number of dimensions for all latents of a region graph", dims)
+    latents = structure.n_latents
+    if isinstance(dims, Mapping):
+        if unknown := [latent for latent in dims if latent not in range(latents)]:
+            raise ArgumentError("dims", f"latents from 0 to {latents - 1}", unknown[0])
+        dims = [dims.get(latent, 1) for latent in range(latents)]
+    if len(dims) != latents:
+        raise ArgumentError("dims", f"a number of dimensions for each of {latents} latents", f"{len(dims)} numbers")
+    each = tuple(check_integer("dims", number) for number in dims)
+    return each if len(set(each)) > 1 else each[0]
+
+
+def _unmoved(rule: Rule | VectorRule | RandomRule) -> Rule | VectorRule:
+    return rule.rule if isinstance(rule, RandomRule) else rule
+
+
+def _refined(model: Model, rule: Rule | VectorRule | Rules) -> QPC:
     """The same circuit on a finer grid."""
     found: QPC = model(rule.refine())
     return found

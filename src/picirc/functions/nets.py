@@ -36,7 +36,7 @@ class Features(nn.Module):
         arguments: The number of latents.
         width: The number of features, even.
         fourier: Whether to use Fourier features.
-        sigma: The standard deviation of the frequencies f.
+        sigma: The standard deviation of the frequencies f, or one for each argument.
         learnable: Whether the frequencies are trained.
         generator: The source of randomness.
     """
@@ -46,7 +46,7 @@ class Features(nn.Module):
         arguments: int,
         width: int,
         fourier: bool,
-        sigma: float,
+        sigma: float | Sequence[float],
         learnable: bool,
         generator: torch.Generator | None,
     ) -> None:
@@ -71,7 +71,9 @@ class Features(nn.Module):
         return math.sqrt(2) * torch.cat([angle.cos(), angle.sin()], 1)
 
 
-def _normal_points(rows: int, arguments: int, scale: float, generator: torch.Generator | None) -> Tensor:
+def _normal_points(
+    rows: int, arguments: int, scale: float | Sequence[float], generator: torch.Generator | None
+) -> Tensor:
     """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``, times ``scale``.
 
     Independent normal numbers leave gaps between the frequencies, and the quality of a model then depends on the seed.
@@ -80,7 +82,7 @@ def _normal_points(rows: int, arguments: int, scale: float, generator: torch.Gen
         seed = int(torch.randint(2**31, (), generator=generator))
         uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
         points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
-        found = scale * points.to(torch.get_default_dtype())
+        found = torch.tensor(scale) * points.to(torch.get_default_dtype())
     return torch.tensor(found.numpy())  # arithmetic on "meta" would import torch's compiler, which takes seconds
 
 
@@ -95,7 +97,7 @@ class Bank(nn.Module):
         sharing: ``"none"``: every function has a hidden layer and a head of its own. ``"composite"``: one hidden layer
             for all, a head for each. ``"full"``: one function for all rows.
         fourier: Whether to use Fourier features.
-        sigma: The standard deviation of their frequencies.
+        sigma: The standard deviation of their frequencies, or one for each latent.
         learnable: Whether the frequencies are trained.
         generator: The source of randomness.
         shared: The dimensions of a latent that all functions depend on besides, and the number of its features; the
@@ -119,7 +121,7 @@ class Bank(nn.Module):
         width: int,
         sharing: str,
         fourier: bool = True,
-        sigma: float = 1.0,
+        sigma: float | Sequence[float] = 1.0,
         learnable: bool = False,
         generator: torch.Generator | None = None,
         shared: tuple[int, int] | None = None,
