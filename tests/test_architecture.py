@@ -49,6 +49,7 @@ ORDER = (
         "circuit",
         "model",
         "hclt",
+        "mixture",
         "pic",
         "learning",
         "data",

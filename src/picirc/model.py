@@ -131,6 +131,12 @@ class Model(nn.Module):
         self.fresh = False
 
 
+def refined(model: Model, rule: Rule | VectorRule | Rules) -> QPC:
+    """The circuit of a model on a finer grid."""
+    found: QPC = model(rule.refine())
+    return found
+
+
 @final
 class CircuitModel(Model):
     """A circuit whose functions have parameters, written by hand in PyTorch, as a model that can be trained.

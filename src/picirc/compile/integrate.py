@@ -346,6 +346,7 @@ def quadrature_of(
     parameters: Parameters,
     grids: KindGrids | None = None,
     refine: Callable[[], QPC] | None = None,
+    compiled: CompiledCircuit | None = None,
 ) -> QPC:
     """The circuit of a structure with the given numbers.
 
@@ -355,13 +356,14 @@ def quadrature_of(
         parameters: The numbers.
         grids: The grids of the latents of each kind; None when states are not points.
         refine: Makes the same circuit on a finer grid.
+        compiled: What runs it, if it is not the usual one.
     """
     assert plan.source is not None, "structures have families"
     _, families, *_ = plan.source
     latents = _SameGrids(plan, grids)
     circuit = plan.circuit
-    compiled = compiled_of(plan, states)
-    return QPC(compiled, parameters, circuit.variables, families, latents, circuit.properties, refine)
+    run = compiled or compiled_of(plan, states)
+    return QPC(run, parameters, circuit.variables, families, latents, circuit.properties, refine)
 
 
 def mixture_of(

@@ -146,7 +146,7 @@ def plan_structure(
     product: str = "cp",
     correlated: bool = False,
     shared: bool = False,
-    dims: Sequence[int] | None = None,
+    kinds: Sequence[int] | None = None,
 ) -> Plan:
     """The plan of a latent tree or region graph whose functions are still open.
 
@@ -156,23 +156,24 @@ def plan_structure(
         product: ``"cp"`` or ``"tucker"``, for region graphs.
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
         shared: Whether all functions of a tree depend on one more latent, whose axis is of a kind of its own.
-        dims: The number of dimensions of each latent of a tree, if they differ; those with as many are of one kind.
+        kinds: The number of dimensions or of states of each latent of a tree, if they differ; those with the same
+            number are of one kind.
     """
     if check_boolean("correlated", correlated) and product == "tucker":
         raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
     circuit = from_structure(structure, product, shared)
     family = dict(zip(circuit.variables, families, strict=True))
-    kinds: dict[str, Hashable] = {
-        name: SHARED if name == SHARED else STATES if dims is None else vectors_of(dims[int(name[1:])])
+    axes: dict[str, Hashable] = {
+        name: SHARED if name == SHARED else STATES if kinds is None else kind_of(kinds[int(name[1:])])
         for name in circuit.latents
     }
-    plan = make_plan(circuit, kinds, lambda unit: family[unit.variable], correlated=correlated)
-    return replace(plan, source=(structure, tuple(families), product, correlated, shared, dims))
+    plan = make_plan(circuit, axes, lambda unit: family[unit.variable], correlated=correlated)
+    return replace(plan, source=(structure, tuple(families), product, correlated, shared, kinds))
 
 
-def vectors_of(dims: int) -> str:
-    """The kind of the axes of latents with so many dimensions, in a structure whose latents differ in it."""
-    return f"dims{dims}"
+def kind_of(number: int) -> str:
+    """The kind of latents with so many dimensions or states, in a structure whose latents differ in them."""
+    return f"of{number}"
 
 
 def make_plan(

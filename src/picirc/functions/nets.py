@@ -229,12 +229,13 @@ class Bank(nn.Module):
 
         Args:
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
-            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
+            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents; or ``(o, z)``,
+                with those of a reference density added.
             energy: What makes densities of the functions.
             g: The value ``(dims,)`` of the shared latent, if there is one.
         """
         if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
-            shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
+            shape = (-1, 1, len(z) // log_weights.shape[-1], log_weights.shape[-1])
             found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights), g)
             return found
         head, bias = (values.squeeze(1) for values in self._heads(g))

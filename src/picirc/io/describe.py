@@ -18,7 +18,7 @@ tensor                                rows
 ``inputs.{family}.{n}.{axis}.*``      the same, of the variables below latent ``axis`` of ``n`` integrated at
 (PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
                                       order of their first variables
-``….dims{d}``                         follows for each latent of a function where latents differ in dimensions
+``….of{n}``                           follows for each latent of a function where they differ in dimensions or states
 ``correlations.block{b}``             what makes the correlations of these variables, in ascending order; of an HCLT
                                       in every state
 ====================================  ==========================================================================
@@ -46,6 +46,7 @@ from picirc.functions.nets import Bank
 from picirc.hclt import HCLT
 from picirc.inputs import Family, group_columns
 from picirc.inputs.discrete import FiniteFamily
+from picirc.mixture import TreeMixture
 from picirc.model import Model
 from picirc.pic import PIC, Ensemble
 from picirc.structure.regions import RegionGraph
@@ -55,7 +56,7 @@ from picirc.symbolic.units import Integral, Sum
 Description = dict[str, Any]
 Value = TypeVar("Value")
 
-_KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble}
+_KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble, "TreeMixture": TreeMixture}
 _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
 # How deep the lists of numbers are nested.
 _DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
@@ -387,7 +388,7 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
 
 
 def _of_kinds(kinds: Kinds) -> str:
-    """The dimensions of the latents, where these differ."""
+    """The dimensions or states of the latents, where these differ."""
     return "".join(f".{kind}" for kind in kinds if kind != STATES)
 
 
