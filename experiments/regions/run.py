@@ -12,28 +12,33 @@ from plots import BLUE, GREEN, ORANGE, canvas, light_grid
 PLACE = "beyond the paper"
 PAPER = "its sequel: quad graphs ahead of trees with several hundred states (MNIST 1.11)"
 COLOURS = {"chow-liu": BLUE, "quad-graph": ORANGE, "quad-tree": GREEN}
+USUAL = 500  # steps
 MARKERS = {"cp": "o-", "tucker": "s--"}
 
 
 def jobs(quick: bool) -> list[Job]:
-    """A model for each structure, product and N."""
+    """A model for each structure, product, N and number of steps."""
     settings, model = read_settings(__file__, quick), read_models(quick)["pic"]
     found = []
-    for structure, product, states in settings["trained"]:
+    for structure, product, states, steps in settings["trained"]:
         options = {**model.get("options", {}), "product": product}
-        own = {"model": "pic", "structure": structure, "product": product, "states": states}
+        own = {"model": "pic", "structure": structure, "product": product, "states": states, "steps": steps}
         found.append(
-            density_job(f"{structure}-{product}-N{states}", {**settings["common"], **own, **model, "options": options})
+            density_job(
+                f"{structure}-{product}-N{states}" + ("" if steps <= USUAL else f"-{steps}steps"),
+                {**settings["common"], **own, **model, "options": options},
+            )
         )
     return found
 
 
 def draw(records: Sequence[Record], folder: Path) -> None:
-    """Validation bits against N for each structure and product."""
+    """Validation bits against N for each structure and product, after the usual number of steps."""
     with canvas(folder / "regions.png", 1, 1, 5.4, 3.0) as panels:
         panel = panels[0, 0]
         for structure, product in dict.fromkeys(map(_kind, records)):
-            own = sorted((r for r in records if _kind(r) == (structure, product)), key=_states)
+            alike = [r for r in records if _kind(r) == (structure, product) and r["settings"]["steps"] <= USUAL]
+            own = sorted(alike, key=_states)
             bits = [r["figures"]["valid"] for r in own]
             label = f"{structure}, {product}"
             panel.plot(list(map(_states, own)), bits, MARKERS[product], color=COLOURS[structure], label=label)
@@ -46,7 +51,10 @@ def draw(records: Sequence[Record], folder: Path) -> None:
 
 def summary(records: Sequence[Record]) -> str:
     """Validation bits of each."""
-    found = [f"{s}, {p}, N = {_states(r)}: {r['figures']['valid']:.3f}" for r in records for s, p in [_kind(r)]]
+    found = [
+        f"{', '.join(_kind(r))}, N = {_states(r)}, {r['settings']['steps']:,} steps: {r['figures']['valid']:.3f}"
+        for r in records
+    ]
     return "validation bits: " + "; ".join(found)
 
 
