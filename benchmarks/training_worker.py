@@ -21,6 +21,7 @@ MODELS: dict[str, tuple[str, str, int]] = {
     "composite / composite, 64": ("composite", "composite", 64),
     "none / none, 64": ("none", "none", 64),
 }
+STAR_POINTS, STAR_VARIABLES, STAR_DIMS, STAR_BATCH = 8192, 1000, 16, 256
 
 
 def step_of(name: str, tree: pc.LatentTree, states: int, batch: int) -> Run:
@@ -85,6 +86,54 @@ def measure(tree: pc.LatentTree, states: int, batch: int, budget: float, fresh: 
     return records
 
 
+def measure_star(budget: float) -> list[dict[str, Any]]:
+    """A continuous mixture: one latent with many points above many variables, against bare matrix products.
+
+    The likelihood has one product, its gradient with respect to the inputs two, and a training step those of the nets
+    besides: three for the heads and two for the hidden layer, whose input is not learned through.
+    """
+    generator = torch.Generator().manual_seed(0)
+    model = pc.PIC(pc.star(STAR_VARIABLES), pc.Bernoulli(), dims=STAR_DIMS, generator=generator)
+    rule = pc.sobol(STAR_POINTS, STAR_DIMS)
+    with torch.no_grad():
+        qpc = model(rule)
+    for tensor in qpc.parameters.tensors:
+        tensor.requires_grad_()
+    solver = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
+    x = torch.randint(2, (STAR_BATCH, STAR_VARIABLES), generator=generator).float()
+    table, values = torch.rand(STAR_POINTS, STAR_VARIABLES), torch.empty(STAR_POINTS, STAR_BATCH)
+    hidden, square = torch.rand(STAR_POINTS, model.width), torch.rand(model.width, model.width)
+    head = torch.rand(model.width, STAR_VARIABLES)
+
+    def one() -> None:
+        torch.mm(table, x.T, out=values)
+
+    def two() -> None:
+        one()
+        torch.mm(values, x)
+
+    def whole() -> None:
+        two()
+        _ = hidden @ head, table @ head.T, hidden.T @ table, hidden @ square, hidden.T @ hidden
+
+    def gradient() -> None:
+        qpc.log_prob(x).sum().backward()
+
+    def step() -> None:
+        solver.zero_grad()
+        model(rule).log_prob(x).mean().neg().backward()
+        solver.step()
+
+    likelihood = torch.no_grad()(lambda: qpc.log_prob(x))
+    shape = {"states": STAR_POINTS, "batch": STAR_BATCH}
+    records = []
+    for name, run, products in (("likelihood", likelihood, one), ("gradient", gradient, two), ("step", step, whole)):
+        timing = interleaved(run, products, budget, fewest=3)
+        record = {"model": f"star, {name}", "to_products": timing.ratio, "seconds": timing.seconds}
+        records.append({**shape, **record, "peak_bytes": peak(run)})
+    return records
+
+
 def _tree(parents: tuple[int, ...]) -> pc.LatentTree:
     return pc.LatentTree(tuple(parents), tuple((i,) for i in range(len(parents))))
 
@@ -97,6 +146,8 @@ def main() -> None:
     for states, batch in task["shapes"]:
         print(f"  N = {states}, B = {batch}", file=sys.stderr)
         records += measure(_tree(task["parents"]), states, batch, task["budget"], fresh)
+    print("  star", file=sys.stderr)
+    records += measure_star(task["budget"])
     json.dump(records, sys.stdout)
 
 

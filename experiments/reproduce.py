@@ -18,7 +18,7 @@ from harness import HERE, Budget, Experiment, Runner, chosen
 
 NAMES = (
     *("images", "best", "binomial", "steps", "seeds", "ptb", "cost", "fourier", "heatmaps"),
-    *("binary", "grids", "search"),
+    *("binary", "grids", "regions", "search"),
 )
 
 

@@ -53,6 +53,7 @@ ORDER = (
         "circuit",
         "model",
         "hclt",
+        "mixture",
         "pic",
         "learning",
         "data",

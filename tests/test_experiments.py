@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 NAMES = (
     *("images", "best", "binomial", "steps", "seeds", "ptb", "cost", "fourier", "heatmaps"),
-    *("binary", "grids", "search"),
+    *("binary", "grids", "regions", "search"),
 )
 PICTURES = {
     "images": "scatter.png",
@@ -33,6 +33,7 @@ PICTURES = {
     "heatmaps": "regions.png",
     "binary": "binary.png",
     "grids": "grids.png",
+    "regions": "regions.png",
     "search": "search.png",
 }
 FIELDS = {

@@ -84,6 +84,9 @@ def test_materialisation_follows_the_equations(name, sharing, kind):
         for row in range(len(plan.integrals)):
             for j, given in enumerate(above):
                 e = [energy(pic, block, row, *given, *(z for z, _ in k)) for k in below]
+                if given:  # relative to a reference in which latents are near their parents
+                    pull = [pic.affinity * sum((z - given[0]) ** 2 for z, _ in k) for k in below]
+                    e = [ek + pk for ek, pk in zip(e, pull, strict=True)]
                 w = [math.prod(weight for _, weight in k) for k in below]
                 n = sum(wk * math.exp(-ek) for wk, ek in zip(w, e, strict=True))
                 p = [math.exp(-ek) / n for ek in e]

@@ -181,3 +181,84 @@ def test_integral_units_take_functions_of_ones_own():
     assert not torch.equal(slopes[0], slopes[1])
     with pytest.raises(pc.ArgumentError, match="nets of the library"):
         pc.save(pic, "never")
+
+
+# Latents that differ in their dimensions
+
+MIXED = pc.LatentTree((-1, 0, 0, 2), ((0,), (1,), (2,), (3,)))
+MIXED_RULES = [pc.midpoint(5), pc.sobol(6, 2), pc.sobol(7, 3)]
+
+
+def test_a_tree_of_numbers_and_vectors_is_the_sum_over_all_combinations():
+    """The slow twin: each function evaluated on its own at every combination of points."""
+    pic = make(MIXED, [2, 1, 3, 1])
+    grids = [MIXED_RULES[k] for k in (1, 0, 2, 0)]
+    points = [torch.tensor(np.array(rule.points)).view(len(rule), -1) for rule in grids]
+    weights = [torch.tensor(np.array(rule.weights)) for rule in grids]
+    parents = {1: 0, 2: 0, 3: 2}
+    tables = {}
+    for bank, block in zip(pic.integrals, pic.plan.blocks, strict=True):
+        for row, (unit, _, new) in enumerate(block.integrals):
+            own = int(unit.variables[0][1:])
+            given = [points[int(name[1:])] for name in new]
+            pairs = list(itertools.product(*given, points[own]))
+            values = bank(torch.stack([torch.cat(pair) for pair in pairs]), lambda raw: raw)[row, 0]
+            logs = weights[own].log() - 3 * values.view(-1, len(points[own]))
+            tables[own] = logs.softmax(-1)  # (given or 1, own)
+    logits = {}
+    for bank, step in zip(pic.inputs, pic.plan.inputs, strict=True):
+        for row, column in enumerate(step.columns):
+            logits[int(column)] = bank(points[column], lambda raw: raw)[row, 0]
+    x = everything(variables=4)
+    total = torch.zeros(len(x), dtype=torch.float64)
+    for states in itertools.product(*(range(len(own)) for own in points)):
+        mass = tables[0][0, states[0]]
+        for own, parent in parents.items():
+            mass = mass * tables[own][states[parent], states[own]]
+        one = torch.stack([logits[v][states[v]] for v in range(4)]).sigmoid()
+        total = total + mass * torch.where(x == 1, one, 1 - one).prod(1)
+    torch.testing.assert_close(pic(MIXED_RULES).log_prob(x), total.log())
+
+
+def test_queries_training_and_files_of_latents_that_differ(tmp_path):
+    pic = make(MIXED, {0: 3})
+    rules = [pc.sobol(7, 3), pc.midpoint(5)]  # in any order
+    qpc, x = pic(rules), everything(variables=4)
+    assert float(qpc.log_prob(x).detach().exp().sum()) == pytest.approx(1.0, abs=1e-12)
+    found = qpc.latents(x[:2])
+    assert (found["z0"].mean.shape, found["z1"].mean.shape) == ((2, 3), (2,))
+    assert len(qpc.sample(3)) == 3
+    assert float(qpc.error(x).max()) > 0
+    pc.save(pic, tmp_path)
+    assert torch.equal(pc.load(tmp_path)(rules).log_prob(x), qpc.log_prob(x))
+    shifted = [pc.shifted(4), pc.shifted(pc.sobol(8, 3))]
+    trained, history = pc.fit(pic, x, x, rule=shifted, batch_size=8, steps=20, validate_every=10)
+    assert trained.dims == (3, 1, 1, 1)
+    assert history.records[-1]["valid"] > mean(pic([pc.midpoint(8), pc.sobol(16, 3)]), x.numpy())
+
+
+def test_a_shared_latent_goes_with_latents_that_differ():
+    pic = make(MIXED, [2, 1, 3, 1], shared=3)
+    mass = pic(MIXED_RULES).log_prob(everything(variables=4)).detach().exp().sum()
+    assert float(mass) == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dims", "said"), [([1, 2], "each of 4 latents"), ({4: 2}, "from 0 to 3"), ([1, 0, 1, 1], "dims")]
+)
+def test_dimensions_that_do_not_fit_are_refused(dims, said):
+    with pytest.raises(pc.ArgumentError, match=said):
+        make(MIXED, dims)
+
+
+def test_a_rule_for_each_number_of_dimensions_is_asked_for():
+    with pytest.raises(pc.ArgumentError, match="a rule for each number of dimensions, 1, 2, 3"):
+        make(MIXED, [2, 1, 3, 1])(pc.midpoint(4))
+    with pytest.raises(pc.ArgumentError, match="vectors of 3 dimensions"):
+        make(MIXED, [2, 1, 3, 1])([pc.midpoint(4), pc.sobol(4, 2), pc.sobol(4, 2)])
+    with pytest.raises(pc.ArgumentError, match="region graph"):
+        make(STRUCTURES["region"], [1, 2, 1])
+
+
+def test_equal_dimensions_are_one_number():
+    assert make(MIXED, [2] * 4).dims == 2

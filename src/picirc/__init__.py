@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from picirc.learning import json_lines as json_lines
     from picirc.learning import mean_log_prob as mean_log_prob
     from picirc.learning import tensorboard as tensorboard
+    from picirc.mixture import TreeMixture as TreeMixture
     from picirc.model import Model as Model
     from picirc.pic import PIC as PIC
     from picirc.pic import Ensemble as Ensemble
@@ -127,6 +128,7 @@ _HOMES = {
         *("mean_log_prob", "tensorboard"),
     ),
     "hclt": ("HCLT",),
+    "mixture": ("TreeMixture",),
     "model": ("Model",),
     "pic": ("PIC", "Ensemble"),
     "qpc.distribution": ("QPC",),

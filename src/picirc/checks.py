@@ -79,3 +79,10 @@ def check_boolean(argument: str, value: object) -> bool:
 def is_number(value: object) -> TypeGuard[Real]:
     """Whether ``value`` is a real number of Python or NumPy; booleans are not numbers here."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def check_even(argument: str, value: int) -> int:
+    """Raise an error unless the value is a positive even integer."""
+    if check_integer(argument, value, 2) % 2:
+        raise ArgumentError(argument, "an even integer", value)
+    return int(value)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from picirc.checks import check_integer
 from picirc.compile.integrate import quadrature_of
-from picirc.compile.plan import plan_structure
+from picirc.compile.plan import STATES, plan_structure
 from picirc.engine.compiled import Parameters
 from picirc.inputs import Family, Gaussian, as_columns
 from picirc.inputs.correlated import Block, correlation, raw_correlation
@@ -139,7 +139,7 @@ class HCLT(Model):
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """The circuit with the current parameters; there is no rule."""
         self.training_rule(rule)
-        return quadrature_of(self.plan, self.states, self.parameters_of_circuit())
+        return quadrature_of(self.plan, {STATES: self.states}, self.parameters_of_circuit())
 
     def extra_repr(self) -> str:
         """The sizes, for printing."""

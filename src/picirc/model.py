@@ -16,11 +16,11 @@ from picirc.compile.plan import Plan
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule, Rule, VectorRule, trapezoidal
+from picirc.quadrature import RandomRule, Rule, Rules, VectorRule, trapezoidal
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 
-AnyRule = Rule | VectorRule | RandomRule
+AnyRule = Rule | VectorRule | RandomRule | Rules
 _CIRCUIT_POINTS = 64  # of a circuit whose rule is not given
 
 
@@ -129,6 +129,12 @@ class Model(nn.Module):
     def end_training(self) -> None:
         """Undo what ``begin_training`` did for the sake of the optimiser; the distribution stays the same."""
         self.fresh = False
+
+
+def refined(model: Model, rule: Rule | VectorRule | Rules) -> QPC:
+    """The circuit of a model on a finer grid."""
+    found: QPC = model(rule.refine())
+    return found
 
 
 @final

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar, final
 
@@ -11,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from picirc.checks import check_boolean, check_choice, check_integer, check_positive
-from picirc.compile.integrate import mixture_of, quadrature_of
-from picirc.compile.plan import Plan, plan_structure
+from picirc.checks import check_boolean, check_choice, check_even, check_integer, check_positive
+from picirc.compile.integrate import mixture_of, quadrature_of, sizes_of
+from picirc.compile.plan import STATES, Plan, kind_of, plan_structure
 from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
 from picirc.functions.energy import ENERGIES
@@ -21,17 +22,24 @@ from picirc.functions.nets import SHARING, Bank
 from picirc.inputs import Family, as_columns
 from picirc.inputs.correlated import correlation
 from picirc.inputs.discrete import FiniteFamily
-from picirc.model import AnyRule, Model, ParameterGroup
+from picirc.model import AnyRule, Model, ParameterGroup, refined
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import Grid, RandomRule, Rule, VectorRule, shifted, sobol
+from picirc.quadrature import Grid, RandomRule, Rule, Rules, VectorRule, shifted, sobol
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
-from picirc.symbolic.build import check_structure
+from picirc.symbolic.build import SHARED, check_structure
 
 _CORRELATION_SPEED = 4.0
 # What the members of an ensemble have in common.
-_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "dims", "correlated", "shared")
+_ALIKE = (
+    *("structure", "families", "width", "sharing", "input_sharing", "energy", "affinity", "dims", "correlated"),
+    "shared",
+)
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
+# Of the frequencies of a vector's components, times √dims: normal vectors are longer than numbers in [-1, 1].
+_VECTOR_SIGMA = 0.7
+_AFFINITY = 8.0  # of the latents of region graphs; of 0, 2, 8 and 30 the best on MNIST with N = 16 after 300 steps
+_Grids = dict[Hashable, tuple[Tensor, Tensor]]
 
 
 @final
@@ -54,13 +62,19 @@ class PIC(Model):
         energy: ``"unbounded"``, E = 3 net(z, z'), or the paper's ``"softplus"``, E = softplus(net(z, z')), which cannot
             make a density more peaked than its grid and learns more slowly.
         product: For region graphs ``"cp"`` or ``"tucker"``.
+        affinity: How close a latent is to its parent before training: densities are relative to
+            ``exp(−affinity·|z − z'|²)``, so that regions without variables of their own hear of those below them. By
+            default 8 for region graphs whose latents are numbers, else 0.
         dims: The number of dimensions of every latent. With more than 1 the rules are those for vectors, such as
-            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture.
+            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture. The latents of a tree may differ:
+            a sequence has the number of each latent, a mapping those that are not 1. Such a model takes several
+            rules, one for each number of dimensions: ``pic([pc.midpoint(32), pc.sobol(512, dims=8)])``.
         shared: The number of points of one more latent, ``g``, which all functions of a tree depend on besides their
             parents; None for no such latent. A PIC is then a mixture of trees that share their nets: a query costs
             as many times more, training takes no more memory.
         shared_dims: The number of dimensions of ``g``, a normal vector; its points are those of ``pc.sobol``.
-        fourier: Whether the nets begin with Fourier features; by default for latents of one dimension only.
+        fourier: Whether the nets begin with Fourier features; by default those that depend on a latent of one
+            dimension do.
         sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
         learnable: Whether the frequencies are trained.
         correlated: Whether the Gaussian variables of one family of one latent are correlated given its value:
@@ -80,12 +94,13 @@ class PIC(Model):
     """
 
     STORED: ClassVar[tuple[str, ...]] = (
-        *("width", "sharing", "input_sharing", "energy", "product", "dims", "shared", "shared_dims"),
+        *("width", "sharing", "input_sharing", "energy", "product", "affinity", "dims", "shared", "shared_dims"),
         *("fourier", "learnable", "correlated"),
     )
     FORMER: ClassVar[dict[str, Any]] = {
         "correlated": False,
         "energy": "softplus",
+        "affinity": 0.0,
         "dims": 1,
         "shared": None,
         "shared_dims": 2,
@@ -100,7 +115,8 @@ class PIC(Model):
         input_sharing: str | None = None,
         energy: str = "unbounded",
         product: str = "cp",
-        dims: int = 1,
+        affinity: float | None = None,
+        dims: int | Sequence[int] | Mapping[int, int] = 1,
         shared: int | None = None,
         shared_dims: int = 2,
         fourier: bool | None = None,
@@ -114,30 +130,38 @@ class PIC(Model):
         super().__init__()
         _check_options(structure, sharing, input_sharing, energy, sigma, shared, nets)
         self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
-        self.plan = plan_structure(structure, self.families, product, correlated)
+        self.dims = _check_dims(dims, structure)
+        self.plan = plan_structure(structure, self.families, product, correlated, kinds=self._each_dims)
         self.product, self.correlated, self.energy = product, correlated, energy
         self.sharing, self.input_sharing = sharing, input_sharing or _input_sharing(self.families)
-        self.width, self.dims = _even("width", width), check_integer("dims", dims)
+        self.width, self.affinity = check_even("width", width), self._check_affinity(affinity)
         self.shared = None if shared is None else check_integer("shared", shared, 2)
         self.shared_dims = check_integer("shared_dims", shared_dims)
-        self.fourier = self.dims == 1 if fourier is None else check_boolean("fourier", fourier)
+        if fourier is None and isinstance(self.dims, int):
+            fourier = self.dims == 1
+        self.fourier = fourier if fourier is None else check_boolean("fourier", fourier)
         self.learnable = check_boolean("learnable", learnable)
-        self.step_size = 7e-3 if self.dims == 1 else 3e-3
+        self.step_size = 7e-3 if set(self._kinds.values()) == {1} else 3e-3
         self.custom = nets is not None
         turns = None if self.shared is None else (self.shared_dims, min(_MOST_TURNS, 2 * ((self.shared + 1) // 2)))
-        options = (self.fourier, sigma, learnable, generator, turns)
 
-        def functions(rows: int, latents: int) -> nn.Module:
+        def bank(rows: int, kinds: Sequence[Hashable], outputs: int, sharing: str) -> Bank:
+            each = [self._kinds[kind] for kind in kinds]
+            features = 1 in each if self.fourier is None else self.fourier
+            scales = [s for d in each for s in [sigma if d == 1 else _VECTOR_SIGMA / math.sqrt(d)] * d]
+            own = sigma if len(set(each)) == 1 else scales
+            return Bank(rows, sum(each), outputs, self.width, sharing, features, own, learnable, generator, turns)
+
+        def functions(rows: int, kinds: Sequence[Hashable]) -> nn.Module:
             if nets is not None:
-                return nets(rows, self.dims * latents)
-            return Bank(rows, self.dims * latents, 1, self.width, sharing, *options)
+                return nets(rows, sum(self._kinds[kind] for kind in kinds))
+            return bank(rows, kinds, 1, sharing)
 
         self.integrals = nn.ModuleList(
-            functions(len(block.integrals), len(block.new) + len(block.integrated)) for block in self.plan.blocks
+            functions(len(block.integrals), block.new + block.integrated) for block in self.plan.blocks
         )
         self.inputs = nn.ModuleList(
-            Bank(len(step.rows), self.dims, step.family.size, self.width, self.input_sharing, *options)
-            for step in self.plan.inputs
+            bank(len(step.rows), step.kinds, step.family.size, self.input_sharing) for step in self.plan.inputs
         )
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
         self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
@@ -149,14 +173,14 @@ class PIC(Model):
         rule = self.fixed_rule(rule)
         if self.shared is None:
             return self._at(rule, None)
-        points, weights = self._shared_grid
-        parts = [self._at(rule, g).parameters for g in points]
-        return mixture_of(self.shared_plan, parts, self.grid(rule), (points, weights), partial(_refined, self, rule))
+        parts = [self._at(rule, g).parameters for g in self._shared_grid[0]]
+        grids = {**self.grids(rule), SHARED: self._shared_grid}
+        return mixture_of(self.shared_plan, parts, grids, partial(refined, self, rule))
 
     @cached_property
     def shared_plan(self) -> Plan:
         """The plan of the circuit with a latent that all functions share."""
-        return plan_structure(self.structure, self.families, self.product, self.correlated, shared=True)
+        return plan_structure(self.structure, self.families, self.product, self.correlated, True, self._each_dims)
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
         """One tree for each point of the shared latent."""
@@ -169,32 +193,56 @@ class PIC(Model):
     @property
     def _shared_grid(self) -> tuple[Tensor, Tensor]:
         assert self.shared is not None
-        return self.grid(sobol(self.shared, self.shared_dims))
+        return self._grid(sobol(self.shared, self.shared_dims))
 
-    def fixed_rule(self, rule: AnyRule | None) -> Rule | VectorRule:
+    @property
+    def _each_dims(self) -> tuple[int, ...] | None:
+        """The dimensions of each latent, if they differ."""
+        return self.dims if isinstance(self.dims, tuple) else None
+
+    @property
+    def _kinds(self) -> dict[Hashable, int]:
+        """For each kind of latents their dimensions, ascending."""
+        if isinstance(self.dims, int):
+            return {STATES: self.dims}
+        return {kind_of(dims): dims for dims in sorted(set(self.dims))}
+
+    def _check_affinity(self, affinity: float | None) -> float:
+        if affinity is None:
+            return _AFFINITY if isinstance(self.structure, RegionGraph) and self.dims == 1 else 0.0
+        if affinity and self._each_dims:
+            raise ArgumentError("affinity", "0 for latents that differ in their dimensions", affinity)
+        return float(affinity) if affinity == 0 else check_positive("affinity", affinity)
+
+    def fixed_rule(self, rule: object) -> Rule | VectorRule | Rules:
         """The rule itself, or of a random one the one that is not moved."""
-        rule = self._check_rule(rule)
-        return rule.rule if isinstance(rule, RandomRule) else rule
+        found = self._check_rule(rule)
+        return found.map(_unmoved) if isinstance(found, Rules) else _unmoved(found)
 
-    def grid(self, rule: Rule | VectorRule) -> tuple[Tensor, Tensor]:
-        """The points of every latent, ``(N,)`` or ``(N, dims)``, and their weights."""
+    def grids(self, rule: Rule | VectorRule | Rules) -> _Grids:
+        """For each kind of latents their points, ``(N,)`` or ``(N, dims)``, and weights."""
+        rules = rule.rules if isinstance(rule, Rules) else [rule]
+        return dict(zip(self._kinds, map(self._grid, map(_unmoved, rules)), strict=True))
+
+    def _grid(self, rule: Rule | VectorRule) -> tuple[Tensor, Tensor]:
         grid: Grid | Rule | VectorRule = rule
         if isinstance(rule, Rule) and rule.domain != (-1.0, 1.0):
             grid = rule.on(-1.0, 1.0)
         like = next(self.parameters()).detach()
         return like.new_tensor(grid.points), like.new_tensor(grid.weights)
 
-    def _at(self, rule: Rule | VectorRule, g: Tensor | None) -> QPC:
+    def _at(self, rule: Rule | VectorRule | Rules, g: Tensor | None) -> QPC:
         """The circuit at a value of the shared latent, if there is one."""
-        points, weights = self.grid(rule)
-        rows = points.view(len(points), -1)  # (N, dims)
+        grids = self.grids(rule)
+        # Points as rows `(N, dims)`, and the logarithms of their weights.
+        rows = {kind: (points.view(len(points), -1), weights.log()) for kind, (points, weights) in grids.items()}
         parameters = Parameters(
-            self._sum_weights(rows, weights.log(), g),
+            self._sum_weights(rows, g),
             tuple(w.softmax(1) for w in self.mixtures),
             self._input_parameters(rows, g),
             tuple(correlation(raw, size) for raw, size in zip(self.correlations, self.blocks, strict=True)),
         )
-        return quadrature_of(self.plan, len(points), parameters, points, weights, partial(_refined, self, rule))
+        return quadrature_of(self.plan, sizes_of(grids), parameters, grids, partial(refined, self, rule))
 
     @property
     def copies(self) -> int:
@@ -203,9 +251,12 @@ class PIC(Model):
 
     def training_rule(self, rule: object = None) -> AnyRule:
         """Points that are moved at random in every step, so that the nets learn the integral and not one grid."""
-        if rule is not None:
-            return self._check_rule(rule)
-        return shifted(32) if self.dims == 1 else shifted(sobol(1024, self.dims))
+        return self.usual_rule() if rule is None else self._check_rule(rule)
+
+    def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule | Rules:
+        """Shifted points for latents that are numbers, and others for those that are vectors."""
+        rules = [shifted(points) if dims == 1 else shifted(sobol(vectors, dims)) for dims in self._kinds.values()]
+        return rules[0] if len(rules) == 1 else Rules(tuple(rules))
 
     def weight_decay(self, rows: int) -> float:
         """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
@@ -239,9 +290,20 @@ class PIC(Model):
             bank.absorb()
 
     def _check_rule(self, rule: object) -> AnyRule:
-        if self.dims > 1:
-            if not isinstance(rule, VectorRule | RandomRule) or rule.dims != self.dims:
-                expected = f"a rule for vectors of {self.dims} dimensions, such as pc.sobol(1024, dims={self.dims})"
+        wanted = list(self._kinds.values())
+        if len(wanted) == 1:
+            return self._check_dims_of(rule, wanted[0])
+        given = rule.rules if isinstance(rule, Rules) else rule
+        if not isinstance(given, Sequence) or len(given) != len(wanted):
+            expected = f"a list with a rule for each number of dimensions, {', '.join(map(str, wanted))}"
+            raise ArgumentError("rule", expected, rule)
+        ordered = sorted(given, key=lambda one: getattr(one, "dims", 1))
+        return Rules(tuple(map(self._check_dims_of, ordered, wanted)))
+
+    def _check_dims_of(self, rule: object, dims: int) -> Rule | VectorRule | RandomRule:
+        if dims > 1:
+            if not isinstance(rule, VectorRule | RandomRule) or rule.dims != dims:
+                expected = f"a rule for vectors of {dims} dimensions, such as pc.sobol(1024, dims={dims})"
                 raise ArgumentError("rule", expected, rule)
             return rule
         if isinstance(rule, RandomRule | VectorRule) and rule.dims == 1:
@@ -252,28 +314,35 @@ class PIC(Model):
             raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
         return rule
 
-    def _sum_weights(self, points: Tensor, log_weights: Tensor, g: Tensor | None) -> tuple[Tensor, ...]:
-        """The sum weights of each block, ``(rows, 1, o, z)``, from points ``(N, dims)``."""
+    def _sum_weights(self, rows: _Grids, g: Tensor | None) -> tuple[Tensor, ...]:
+        """The sum weights of each block, ``(rows, 1, o, z)``, from points ``(N, dims)`` and logarithms of weights."""
         energy, weights = ENERGIES[self.energy], []
-        numbers = torch.arange(len(points), device=points.device)
         for block, functions in zip(self.plan.blocks, self.integrals, strict=True):
-            latents = len(block.new) + len(block.integrated)
-            z = points[torch.cartesian_prod(*[numbers] * latents).view(-1, latents)].flatten(1)  # (o · z, arguments)
-            total = log_weights
-            for _ in block.integrated[1:]:
+            points = [rows[kind][0] for kind in block.new + block.integrated]
+            axes = torch.meshgrid(*(torch.arange(len(own), device=own.device) for own in points), indexing="ij")
+            chosen = [own[axis.flatten()] for own, axis in zip(points, axes, strict=True)]
+            z = torch.cat(chosen, 1)  # (o · z, arguments)
+            total, *more = (rows[kind][1] for kind in block.integrated)
+            for log_weights in more:
                 total = (total.unsqueeze(1) + log_weights).flatten()
+            if self.affinity and block.new:
+                given, *others = chosen
+                apart = torch.cat([given - own for own in others], 1).square().sum(1)  # (o · z,)
+                total = total - self.affinity * apart.view(-1, len(total))  # (o, z)
             if isinstance(functions, Bank):
                 found = functions.sum_weights(z, total, energy, g)
             else:
-                found = energy.normalise(functions(z).view(-1, 1, len(z) // len(total), len(total)), total)
+                states = total.shape[-1]
+                found = energy.normalise(functions(z).view(-1, 1, len(z) // states, states), total)
             weights.append(found.expand(len(block.integrals), -1, -1, -1))
         return tuple(weights)
 
-    def _input_parameters(self, points: Tensor, g: Tensor | None) -> tuple[Tensor, ...]:
+    def _input_parameters(self, rows: _Grids, g: Tensor | None) -> tuple[Tensor, ...]:
         """The parameters of each input step, ``(inputs or 1, states, P)``, from points ``(N, dims)``."""
         found: list[Tensor] = []
         for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
             assert isinstance(bank, Bank)
+            points, _ = rows[step.kinds[0]]
             if step.family.softmax and bank.sharing != "none":
                 found.append(bank.log_softmax(points, g))
             else:
@@ -353,8 +422,8 @@ class Ensemble(Model):
         rule = first.fixed_rule(first.training_rule(rule))
         parts = [member(rule).parameters for member in self.members]
         weights = parts[0].like.new_full((len(parts),), 1 / len(parts))
-        refine = partial(_refined, self, rule)
-        return mixture_of(first.shared_plan, parts, first.grid(rule), (None, weights), refine)
+        refine = partial(refined, self, rule)
+        return mixture_of(first.shared_plan, parts, {**first.grids(rule), SHARED: (None, weights)}, refine)
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
         """The members."""
@@ -383,16 +452,25 @@ def _check_options(
         raise ArgumentError("shared", "None with functions of one's own", shared)
 
 
-def _even(argument: str, value: int) -> int:
-    if check_integer(argument, value, 2) % 2:
-        raise ArgumentError(argument, "an even integer", value)
-    return int(value)
+def _check_dims(dims: object, structure: LatentTree | RegionGraph) -> int | tuple[int, ...]:
+    """One number for all latents, or for a tree the number of each; a mapping has those that are not 1."""
+    if not isinstance(dims, Sequence | Mapping):
+        return check_integer("dims", dims)
+    if not isinstance(structure, LatentTree):
+        raise ArgumentError("dims", "one number of dimensions for all latents of a region graph", dims)
+    latents = structure.n_latents
+    if isinstance(dims, Mapping):
+        if unknown := [latent for latent in dims if latent not in range(latents)]:
+            raise ArgumentError("dims", f"latents from 0 to {latents - 1}", unknown[0])
+        dims = [dims.get(latent, 1) for latent in range(latents)]
+    if len(dims) != latents:
+        raise ArgumentError("dims", f"a number of dimensions for each of {latents} latents", f"{len(dims)} numbers")
+    each = tuple(check_integer("dims", number) for number in dims)
+    return each if len(set(each)) > 1 else each[0]
 
 
-def _refined(model: Model, rule: Rule | VectorRule) -> QPC:
-    """The same circuit on a finer grid."""
-    found: QPC = model(rule.refine())
-    return found
+def _unmoved(rule: Rule | VectorRule | RandomRule) -> Rule | VectorRule:
+    return rule.rule if isinstance(rule, RandomRule) else rule
 
 
 def _input_sharing(families: Sequence[Family]) -> str:

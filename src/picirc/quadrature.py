@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -308,6 +309,25 @@ class RandomRule:
             return RandomRule(n)
         base = self.base.resize(n)
         return RandomRule(len(base), base)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A rule for each number of dimensions, for latents that differ in it.
+
+    Attributes:
+        rules: The rules, by ascending dimensions.
+    """
+
+    rules: tuple[Rule | VectorRule | RandomRule, ...]
+
+    def map(self, change: Callable[[Any], Any]) -> Rules:
+        """The rules that ``change`` makes of these."""
+        return Rules(tuple(map(change, self.rules)))
+
+    def refine(self) -> Rules:
+        """Each rule refined."""
+        return self.map(lambda rule: rule.refine())
 
 
 def midpoint(n: int) -> Rule:

@@ -571,7 +571,7 @@ def _memory_lines(model: Model, states: int, batch: int) -> Iterator[tuple[str, 
     inputs = sum(len(group.rows) * states * group.family.size for group in plan.inputs)
     if getattr(model.parts[0], "input_sharing", None) == "full":
         inputs = sum(states * group.family.size for group in plan.inputs)
-    values = compiled_of(plan, states).elements * batch
+    values = compiled_of(plan, dict.fromkeys(plan.kinds, states)).elements * batch
     weights, inputs, values = (model.copies * count for count in (weights, inputs, values))
     several = f" in each of {model.copies} circuits" if model.copies > 1 else ""
     yield "", f"with {states} states for each latent{several} and {batch} rows in a batch:"

@@ -11,9 +11,10 @@ an ordinary program in which the weights share those axes with the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -31,7 +32,7 @@ from picirc.compile.place import (
     rules_of,
     stated_domain,
 )
-from picirc.compile.plan import STATES, Latent, Plan, Slot, WeightBlock, make_plan
+from picirc.compile.plan import Latent, Plan, Slot, WeightBlock, make_plan
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.contraction import flushed
 from picirc.errors import ArgumentError, SizeError, StructureError
@@ -334,40 +335,41 @@ def _latent_grid(at: Latent, axis: Axis, discrete: bool) -> LatentGrid:
     return LatentGrid(*where, _aligned(axis.points, axis.indices, at.order), weights, discrete=discrete)
 
 
+# The points of the latents of a kind, `(N,)`, or `(N, dims)` for vectors, and their weights `(N,)`; points are None
+# when states have no values.
+KindGrids = Mapping[Hashable, tuple[Tensor | None, Tensor]]
+
+
 def quadrature_of(
     plan: Plan,
-    states: int,
+    states: Mapping[Hashable, int],
     parameters: Parameters,
-    points: Tensor | None = None,
-    weights: Tensor | None = None,
+    grids: KindGrids | None = None,
     refine: Callable[[], QPC] | None = None,
-    shared: tuple[Tensor | None, Tensor] | None = None,
+    compiled: CompiledCircuit | None = None,
 ) -> QPC:
     """The circuit of a structure with the given numbers.
 
     Args:
         plan: The plan of the structure.
-        states: The number of states of each latent.
+        states: The number of states of the latents of each kind.
         parameters: The numbers.
-        points: The grid of all latents ``(states,)``; None when states have no values.
-        weights: Its quadrature weights.
+        grids: The grids of the latents of each kind; None when states are not points.
         refine: Makes the same circuit on a finer grid.
-        shared: Points ``(M, dims)``, or None when its states have no values, and weights ``(M,)`` of the latent that
-            all functions depend on, if there is one.
+        compiled: What runs it, if it is not the usual one.
     """
     assert plan.source is not None, "structures have families"
     _, families, *_ = plan.source
-    latents = _SameGrids(plan.latents, points, weights, shared)
+    latents = _SameGrids(plan, grids)
     circuit = plan.circuit
-    compiled = compiled_of(plan, states, len(shared[1]) if shared else 1)
-    return QPC(compiled, parameters, circuit.variables, families, latents, circuit.properties, refine)
+    run = compiled or compiled_of(plan, states)
+    return QPC(run, parameters, circuit.variables, families, latents, circuit.properties, refine)
 
 
 def mixture_of(
     plan: Plan,
     parts: Sequence[Parameters],
-    grid: tuple[Tensor, Tensor],
-    shared: tuple[Tensor | None, Tensor],
+    grids: KindGrids,
     refine: Callable[[], QPC],
 ) -> QPC:
     """Several circuits of one tree as one: they are the states of a latent that all functions depend on.
@@ -375,28 +377,32 @@ def mixture_of(
     Args:
         plan: The plan of the tree with such a latent.
         parts: The numbers of each of the M circuits.
-        grid: Points and weights of all other latents.
-        shared: Points ``(M, dims)``, or None when its states have no values, and weights ``(M,)`` of the shared latent.
+        grids: The grids of the latents of each kind, ``SHARED`` among them.
         refine: Makes the same circuit on a finer grid.
     """
     numbers = Parameters(
-        (*(torch.cat(w, 1) for w in zip(*(p.weights for p in parts), strict=True)), shared[1].view(1, 1, 1, -1)),
+        (*(torch.cat(w, 1) for w in zip(*(p.weights for p in parts), strict=True)), grids[SHARED][1].view(1, 1, 1, -1)),
         (),
         tuple(torch.cat(i, 1) for i in zip(*(p.inputs for p in parts), strict=True)),
         tuple(torch.stack(c) for c in zip(*(p.correlations for p in parts), strict=True)),
     )
-    return quadrature_of(plan, len(grid[1]), numbers, *grid, refine, shared)
+    return quadrature_of(plan, sizes_of(grids), numbers, grids, refine)
 
 
-_compiled: WeakKeyDictionary[Plan, dict[tuple[int, int], CompiledCircuit]] = WeakKeyDictionary()
+def sizes_of(grids: KindGrids) -> dict[Hashable, int]:
+    """The number of states of each kind."""
+    return {kind: len(weights) for kind, (_, weights) in grids.items()}
+
+
+_compiled: WeakKeyDictionary[Plan, dict[frozenset[Any], CompiledCircuit]] = WeakKeyDictionary()
 _KEPT_SIZES = 8  # numbers of states for which the compiled circuit of a plan is kept
 
 
-def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
-    """The compiled circuit of a structure, for a number of states of its latents and of the shared latent, if any."""
-    kept, sizes = _compiled.setdefault(plan, {}), (states, shared)
+def compiled_of(plan: Plan, states: Mapping[Hashable, int]) -> CompiledCircuit:
+    """The compiled circuit of a structure, for the number of states of the latents of each kind."""
+    kept, sizes = _compiled.setdefault(plan, {}), frozenset(states.items())
     if sizes not in kept:
-        kept[sizes] = CompiledCircuit(plan.schedule, {STATES: states, SHARED: shared})
+        kept[sizes] = CompiledCircuit(plan.schedule, states)
         while len(kept) > _KEPT_SIZES:
             del kept[next(iter(kept))]
     return kept[sizes]
@@ -404,17 +410,15 @@ def compiled_of(plan: Plan, states: int, shared: int = 1) -> CompiledCircuit:
 
 @dataclass(frozen=True)
 class _SameGrids:
-    """The grids of latents that all have the same points, made on demand: circuits have thousands."""
+    """The grids of latents, the same for all of one kind, made on demand: circuits have thousands."""
 
-    places: Sequence[Latent]  # where the latents are
-    points: Tensor | None  # `(states,)`, or `(states, dims)` for vectors; None when states have no values
-    weights: Tensor | None  # the quadrature weights, likewise
-    # Points and weights of the latent that all functions depend on, if there is one.
-    shared: tuple[Tensor | None, Tensor] | None
+    plan: Plan
+    grids: KindGrids | None
 
     def __iter__(self) -> Iterator[LatentGrid]:
-        for at in self.places:
-            own, weight = self.shared if self.shared and at.name == SHARED else (self.points, self.weights)
+        for at in self.plan.latents:
+            kind = self.plan.schedule.pools[at.pool].kinds[at.axis]
+            own, weight = (None, None) if self.grids is None else self.grids[kind]
             vectors = own if own is not None and own.ndim == 2 else None
             shape = [-1 if i == at.axis else 1 for i in range(len(at.order))]
             numbers = own if vectors is None else None

@@ -103,6 +103,11 @@ class Plan:
         return self.schedule.inputs
 
     @property
+    def kinds(self) -> frozenset[Hashable]:
+        """The kinds of all axes."""
+        return frozenset(kind for pool in self.schedule.pools for kind in pool.kinds)
+
+    @property
     def blocks_of_inputs(self) -> tuple[int, ...]:
         """The numbers of the input steps that are joint distributions, in the order of their matrices."""
         joint = [step for step in self.inputs if step.correlation is not None]
@@ -141,6 +146,7 @@ def plan_structure(
     product: str = "cp",
     correlated: bool = False,
     shared: bool = False,
+    kinds: Sequence[int] | None = None,
 ) -> Plan:
     """The plan of a latent tree or region graph whose functions are still open.
 
@@ -150,16 +156,24 @@ def plan_structure(
         product: ``"cp"`` or ``"tucker"``, for region graphs.
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
         shared: Whether all functions of a tree depend on one more latent, whose axis is of a kind of its own.
+        kinds: The number of dimensions or of states of each latent of a tree, if they differ; those with the same
+            number are of one kind.
     """
     if check_boolean("correlated", correlated) and product == "tucker":
         raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
     circuit = from_structure(structure, product, shared)
     family = dict(zip(circuit.variables, families, strict=True))
-    kinds: dict[str, Hashable] = dict.fromkeys(circuit.latents, STATES)
-    if shared:
-        kinds[SHARED] = SHARED
-    plan = make_plan(circuit, kinds, lambda unit: family[unit.variable], correlated=correlated)
-    return replace(plan, source=(structure, tuple(families), product, correlated, shared))
+    axes: dict[str, Hashable] = {
+        name: SHARED if name == SHARED else STATES if kinds is None else kind_of(kinds[int(name[1:])])
+        for name in circuit.latents
+    }
+    plan = make_plan(circuit, axes, lambda unit: family[unit.variable], correlated=correlated)
+    return replace(plan, source=(structure, tuple(families), product, correlated, shared, kinds))
+
+
+def kind_of(number: int) -> str:
+    """The kind of latents with so many dimensions or states, in a structure whose latents differ in them."""
+    return f"of{number}"
 
 
 def make_plan(

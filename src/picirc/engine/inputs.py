@@ -132,11 +132,8 @@ class Star:
     def usable(self) -> bool:
         """Whether there is a natural form, with finite numbers only."""
         found = self._natural
-        return (
-            found is not None
-            and has_values(found.base)
-            and bool(found.base.isfinite().all() & found.eta.isfinite().all())
-        )
+        # One sum instead of a test of every number; what overflows in it is left to the other way.
+        return found is not None and has_values(found.base) and bool((found.base.sum() + found.eta.sum()).isfinite())
 
     def log_prob(self) -> Tensor:
         """The sums of all inputs of a row, ``(rows, states, batch)``."""
@@ -155,7 +152,7 @@ class Star:
         eta, base = self._natural.eta, self._natural.base
         rows, inputs, states, size = eta.shape
         flow, (statistics, _) = flows.to(eta.dtype), self._statistics()
-        found = (flow @ statistics.flatten(1, 2).mT).view(rows, states, inputs, size).transpose(1, 2)
+        found = (statistics.flatten(1, 2) @ flow.mT).view(rows, inputs, size, states).mT
         seen = self._seen(eta.dtype)
         total = flow.sum(2).unsqueeze(1).expand_as(base) if seen is None else seen @ flow.mT
         (result,) = torch.autograd.grad((eta, base), self._leaf, (found, -total))

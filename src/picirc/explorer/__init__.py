@@ -21,7 +21,6 @@ from picirc.hclt import HCLT
 from picirc.io import describe, load
 from picirc.pic import PIC, Ensemble
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import shifted, sobol
 from picirc.sequences import SequenceModel
 from picirc.sequences.neural import KIND
 from picirc.structure.bayesnet import BayesNet
@@ -108,7 +107,7 @@ def _images(model: PIC | HCLT | Ensemble | QPC, data: Any, shape: tuple[int, int
 def _integrated(model: PIC | HCLT | Ensemble) -> QPC:
     first, rule = model.parts[0], None
     if isinstance(first, PIC):
-        rule = shifted(_POINTS) if first.dims == 1 else sobol(_VECTORS, first.dims)
+        rule = first.usual_rule(_POINTS, _VECTORS)
     found: QPC = model() if rule is None else model(rule)
     return found
 

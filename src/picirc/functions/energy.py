@@ -34,7 +34,7 @@ class Energy(ABC):
 
     @abstractmethod
     def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
-        """The sum weights ``(..., o, z)`` of values ``(..., o, z)`` and log quadrature weights ``(z,)``."""
+        """The sum weights of values ``(..., o, z)``, like these; log quadrature weights are ``(z,)`` or ``(o, z)``."""
 
     @abstractmethod
     def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
@@ -121,7 +121,7 @@ def composite_weights(
         head: ``(rows, width)``.
         bias: ``(rows,)``.
         hidden: ``(width, points)`` with ``points = o · z``.
-        log_weights: ``(z,)``.
+        log_weights: ``(z,)``, or ``(o, z)`` for densities relative to those of a reference.
         energy: What makes densities of the functions.
         elements: The number of values that are computed at a time.
 
@@ -152,7 +152,7 @@ def separate_weights(
         head: ``(rows, width)``.
         bias: ``(rows,)``.
         features: ``(width, points)`` with ``points = o · z``.
-        log_weights: ``(z,)``.
+        log_weights: ``(z,)``, or ``(o, z)`` for densities relative to those of a reference.
         energy: What makes densities of the functions.
         size: The number of functions of a piece.
 
@@ -169,11 +169,11 @@ class _Composite(torch.autograd.Function):
     def forward(
         ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
     ) -> Tensor:
-        shape = (len(head), hidden.shape[1] // len(log_weights), len(log_weights))
+        shape = (len(head), hidden.shape[1] // log_weights.shape[-1], log_weights.shape[-1])
         weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         for rows, given, points in _tiles(shape, elements):
             values = torch.addmm(bias[rows].unsqueeze(1), head[rows], hidden[:, points])
-            energy.weigh(values, log_weights, norms[rows, given], weights[rows, given])
+            energy.weigh(values, _of_tile(log_weights, given), norms[rows, given], weights[rows, given])
         ctx.save_for_backward(head, hidden, log_weights, weights, norms)
         ctx.energy, ctx.elements = energy, elements
         return weights
@@ -186,7 +186,8 @@ class _Composite(torch.autograd.Function):
         by_point = hidden.T.contiguous()  # its products are faster
         for rows, given, points in _tiles(weights.shape, ctx.elements):
             tile = rows, given
-            flow = ctx.energy.flow_back(weights[tile], norms[tile], log_weights, gradient[0][tile])
+            own = _of_tile(log_weights, given)
+            flow = ctx.energy.flow_back(weights[tile], norms[tile], own, gradient[0][tile])
             d_head[rows].addmm_(flow, by_point[points])
             if not ctx.energy.invariant:
                 d_bias[rows].add_(flow.sum(1))
@@ -205,6 +206,10 @@ def _tiles(shape: Sequence[int], elements: int) -> Iterator[tuple[slice, slice, 
             yield slice(start, start + many), slice(first, last), slice(first * states, last * states)
 
 
+def _of_tile(log_weights: Tensor, given: slice) -> Tensor:
+    return log_weights if log_weights.ndim == 1 else log_weights[given]
+
+
 class _Separate(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -218,7 +223,7 @@ class _Separate(torch.autograd.Function):
         energy: Energy,
         size: int,
     ) -> Tensor:
-        shape = (len(head), features.shape[1] // len(log_weights), len(log_weights))
+        shape = (len(head), features.shape[1] // log_weights.shape[-1], log_weights.shape[-1])
         weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
         for start in range(0, len(head), size):

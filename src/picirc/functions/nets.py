@@ -25,6 +25,8 @@ _SHARED_SIGMA = 0.5  # of the frequencies of a shared latent's features
 
 # Elements of the largest temporary of a piece, chosen to stay in the processor's cache.
 _PIECE_ELEMENTS = 2**19
+# So many values are kept for the backward pass; more of them are computed again there, in pieces.
+_KEPT_ELEMENTS = 2**24
 
 
 class Features(nn.Module):
@@ -34,7 +36,7 @@ class Features(nn.Module):
         arguments: The number of latents.
         width: The number of features, even.
         fourier: Whether to use Fourier features.
-        sigma: The standard deviation of the frequencies f.
+        sigma: The standard deviation of the frequencies f, or one for each argument.
         learnable: Whether the frequencies are trained.
         generator: The source of randomness.
     """
@@ -44,7 +46,7 @@ class Features(nn.Module):
         arguments: int,
         width: int,
         fourier: bool,
-        sigma: float,
+        sigma: float | Sequence[float],
         learnable: bool,
         generator: torch.Generator | None,
     ) -> None:
@@ -69,7 +71,9 @@ class Features(nn.Module):
         return math.sqrt(2) * torch.cat([angle.cos(), angle.sin()], 1)
 
 
-def _normal_points(rows: int, arguments: int, scale: float, generator: torch.Generator | None) -> Tensor:
+def _normal_points(
+    rows: int, arguments: int, scale: float | Sequence[float], generator: torch.Generator | None
+) -> Tensor:
     """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``, times ``scale``.
 
     Independent normal numbers leave gaps between the frequencies, and the quality of a model then depends on the seed.
@@ -78,7 +82,7 @@ def _normal_points(rows: int, arguments: int, scale: float, generator: torch.Gen
         seed = int(torch.randint(2**31, (), generator=generator))
         uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
         points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
-        found = scale * points.to(torch.get_default_dtype())
+        found = torch.tensor(scale) * points.to(torch.get_default_dtype())
     return torch.tensor(found.numpy())  # arithmetic on "meta" would import torch's compiler, which takes seconds
 
 
@@ -93,7 +97,7 @@ class Bank(nn.Module):
         sharing: ``"none"``: every function has a hidden layer and a head of its own. ``"composite"``: one hidden layer
             for all, a head for each. ``"full"``: one function for all rows.
         fourier: Whether to use Fourier features.
-        sigma: The standard deviation of their frequencies.
+        sigma: The standard deviation of their frequencies, or one for each latent.
         learnable: Whether the frequencies are trained.
         generator: The source of randomness.
         shared: The dimensions of a latent that all functions depend on besides, and the number of its features; the
@@ -117,7 +121,7 @@ class Bank(nn.Module):
         width: int,
         sharing: str,
         fourier: bool = True,
-        sigma: float = 1.0,
+        sigma: float | Sequence[float] = 1.0,
         learnable: bool = False,
         generator: torch.Generator | None = None,
         shared: tuple[int, int] | None = None,
@@ -208,20 +212,23 @@ class Bank(nn.Module):
             size = _piece(self.hidden.shape[1] * features.shape[1])
             return chunked(lambda *t: finish(_net(*t).mT.to(dtype)), rows, (features,), size)
         hidden = _hidden(self.hidden, self.hidden_bias, features)[0]  # (width, points)
-        values = torch.addmm(bias.view(-1, 1), head.flatten(0, 1), hidden).view(*bias.shape, -1)
-        return finish(values.mT.to(head.dtype))
+        if len(head) * self.outputs * hidden.shape[1] <= _KEPT_ELEMENTS:
+            return finish(_head(head, bias, hidden).mT.to(head.dtype))
+        size, dtype = _piece(self.outputs * hidden.shape[1]), head.dtype
+        return chunked(lambda *t: finish(_head(*t).mT.to(dtype)), (head, bias), (hidden,), size)
 
     def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy, g: Tensor | None = None) -> Tensor:
         """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
 
         Args:
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
-            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents.
+            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents; or ``(o, z)``,
+                with those of a reference density added.
             energy: What makes densities of the functions.
             g: The value ``(dims,)`` of the shared latent, if there is one.
         """
         if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
-            shape = (-1, 1, len(z) // len(log_weights), len(log_weights))
+            shape = (-1, 1, len(z) // log_weights.shape[-1], log_weights.shape[-1])
             found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights), g)
             return found
         head, bias = self._heads(g)
@@ -288,6 +295,11 @@ def _hidden(weights: Tensor, bias: Tensor, features: Tensor) -> Tensor:
     """``(rows, width, width)`` and ``(width, points)`` to ``(rows, width, points)``."""
     rows, width, _ = weights.shape
     return torch.addmm(bias.view(-1, 1), weights.flatten(0, 1), features).tanh().view(rows, width, -1)
+
+
+def _head(weights: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
+    """``(rows, outputs, width)`` and ``(width, points)`` to ``(rows, outputs, points)``."""
+    return torch.addmm(bias.view(-1, 1), weights.flatten(0, 1), hidden).view(*bias.shape, -1)
 
 
 def _net(hidden: Tensor, hidden_bias: Tensor, head: Tensor, head_bias: Tensor, features: Tensor) -> Tensor:

@@ -151,10 +151,25 @@ class SuccessFamily(FiniteFamily):
 
     def table(self, params: Tensor) -> Tensor:
         """Log-probabilities of 0 … n successes, ``(..., 1)`` to ``(..., n + 1)``."""
-        x = torch.arange(self.trials + 1, dtype=torch.float64, device=params.device)
-        counts = torch.lgamma(x[-1] + 1) - torch.lgamma(x + 1) - torch.lgamma(x[-1] - x + 1)
-        x, counts = x.to(params.dtype), counts.to(params.dtype)
-        return torch.addcmul(counts + x * nnf.logsigmoid(params), self.trials - x, nnf.logsigmoid(-params))
+        x = self._values(params)
+        ways = self._log_ways(x)
+        return torch.addcmul(ways + x * nnf.logsigmoid(params), self.trials - x, nnf.logsigmoid(-params))
+
+    def natural(self, params: Tensor) -> Natural:
+        """The number of successes, with the logit itself."""
+
+        def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+            count = x.to(params.dtype)
+            return count.unsqueeze(-2), self._log_ways(count)
+
+        return Natural(params, self.trials * nnf.softplus(params[..., 0]), statistics)
+
+    def _log_ways(self, x: Tensor) -> Tensor:
+        """``log C(n, x)``."""
+        if self.trials == 1:
+            return torch.zeros_like(x)
+        count, trials = x.double(), torch.tensor(float(self.trials), dtype=torch.float64, device=x.device)
+        return (torch.lgamma(trials + 1) - torch.lgamma(count + 1) - torch.lgamma(trials - count + 1)).to(x.dtype)
 
     def mean(self, params: Tensor) -> Tensor:
         """``n σ(l)``."""

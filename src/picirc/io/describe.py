@@ -18,6 +18,7 @@ tensor                                rows
 ``inputs.{family}.{n}.{axis}.*``      the same, of the variables below latent ``axis`` of ``n`` integrated at
 (PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
                                       order of their first variables
+``….of{n}``                           follows for each latent of a function where they differ in dimensions or states
 ``correlations.block{b}``             what makes the correlations of these variables, in ascending order; of an HCLT
                                       in every state
 ====================================  ==========================================================================
@@ -38,13 +39,14 @@ import torch
 from torch import Tensor
 
 from picirc import inputs
-from picirc.compile.plan import Plan
-from picirc.engine.schedule import InputStep, SumStep
+from picirc.compile.plan import STATES, Plan
+from picirc.engine.schedule import InputStep, Kinds, SumStep
 from picirc.errors import ArgumentError
 from picirc.functions.nets import Bank
 from picirc.hclt import HCLT
 from picirc.inputs import Family, group_columns
 from picirc.inputs.discrete import FiniteFamily
+from picirc.mixture import TreeMixture
 from picirc.model import Model
 from picirc.pic import PIC, Ensemble
 from picirc.structure.regions import RegionGraph
@@ -54,7 +56,7 @@ from picirc.symbolic.units import Integral, Sum
 Description = dict[str, Any]
 Value = TypeVar("Value")
 
-_KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble}
+_KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble, "TreeMixture": TreeMixture}
 _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
 # How deep the lists of numbers are nested.
 _DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
@@ -365,7 +367,7 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
         name = f"inputs.{families.index(group.family)}"
         if model.has_rule:  # nets of latents at different places are not alike; tables are
             latents = keys[0][1][0]
-            name += f".{len(latents)}.{group.axes[0] if group.axes else 0}"
+            name += f".{len(latents)}.{group.axes[0] if group.axes else 0}{_of_kinds(group.kinds)}"
         if group.correlation is not None:
             name += f".block{joint.index(keys[0])}"
         return name, keys
@@ -375,7 +377,7 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
 
     blocks = [group for group in plan.inputs if group.correlation is not None]
     joint = sorted(map(first, blocks))
-    sizes = [f"{len(b.new)}.{len(b.integrated)}" for b in plan.blocks]
+    sizes = [f"{len(b.new)}.{len(b.integrated)}{_of_kinds(b.new + b.integrated)}" for b in plan.blocks]
     return {
         "weights": [(f"weights.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
         "integrals": [(f"integrals.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
@@ -383,6 +385,11 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
         "inputs": [inputs(group) for group in plan.inputs],
         "correlations": [(f"correlations.block{joint.index(first(group))}", []) for group in blocks],
     }
+
+
+def _of_kinds(kinds: Kinds) -> str:
+    """The dimensions or states of the latents, where these differ."""
+    return "".join(f".{kind}" for kind in kinds if kind != STATES)
 
 
 def _integrals(plan: Plan) -> list[list[Key]]:

@@ -33,7 +33,7 @@ from picirc.learning.loop import (
 from picirc.learning.processes import Processes
 from picirc.model import AnyRule, CircuitModel, Model
 from picirc.qpc.distribution import QPC
-from picirc.quadrature import RandomRule
+from picirc.quadrature import RandomRule, Rule, Rules, VectorRule
 
 AnyModel = TypeVar("AnyModel", bound=Model | Circuit)
 
@@ -232,12 +232,20 @@ class _Step:
 
 def _drawn(rule: AnyRule | None, seed: int, step: int) -> AnyRule | None:
     """The rule of a step; a random one depends on seed and step only, so that it is the same after an interruption."""
-    return rule.random(np.random.default_rng([seed, step, 1])) if isinstance(rule, RandomRule) else rule
+    source = np.random.default_rng([seed, step, 1])
+    return _each(rule, lambda one: one.random(source))
 
 
 def _validation_rule(rule: AnyRule | None) -> AnyRule | None:
     """A fixed rule is judged on its own points, a random one where it will be used: on more of them."""
-    return rule.resize(2 * len(rule)).rule if isinstance(rule, RandomRule) else rule
+    return _each(rule, lambda one: one.resize(2 * len(one)).rule)
+
+
+def _each(rule: AnyRule | None, change: Callable[[RandomRule], Rule | VectorRule]) -> AnyRule | None:
+    """The rule, with what is random in it changed."""
+    if isinstance(rule, Rules):
+        return rule.map(lambda one: _each(one, change))
+    return change(rule) if isinstance(rule, RandomRule) else rule
 
 
 def _optimizer(name: str, model: Model, betas: tuple[float, float], weight_decay: float) -> torch.optim.Optimizer:
