@@ -50,7 +50,7 @@ CALIBRATED = (8, 16, 32, 64, 128)
 MOST_COLUMNS_TOGETHER = 40
 SMALL_BLOCK = 4
 
-KINDS = ("mixture", "tree", "auto")
+KINDS = ("mixture", "tree", "star", "auto")
 FEWEST_HELD_OUT = 100  # rows of a table of which some are held out to end the training of a tree
 # Settings that have a meaning for any kind of model; who gives another one wants a tree.
 _OF_ANY = {
@@ -71,6 +71,10 @@ _OF_ANY = {
 # of missing cells times the cube of the number of correlated columns is above this.
 MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
+# A star is tried if so many columns, and this share of all, are categories. If it competes with a tree, both are
+# trained for this part of the steps, and the better one in full.
+FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
+RACE_PART = 5
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
 # A mixture is not tried if its states times the rows that EM sees times the square of the number of correlated columns
@@ -84,6 +88,11 @@ MOST_ROWS_AT_ONCE = 4000
 MOST_POINTS = 1024
 
 
+# What a star has in place of the settings of a tree. Columns are independent given its latent.
+_STAR: dict[str, Any] = {"points": 512, "width": 128, "dims": 8, "rate": 3e-3, "final_rate": 3e-5, "block": 1}
+_STAR_DECAY = 0.5
+
+
 @dataclass(frozen=True)
 class Defaults:
     """How a model of a table is made and trained.
@@ -91,6 +100,7 @@ class Defaults:
     Attributes:
         points: The number N of quadrature points in training; twice as many are used afterwards.
         width: The width of the nets, an even number.
+        dims: The number of dimensions of every latent.
         sigma: The standard deviation of the Fourier frequencies of the nets: how fast densities may change.
         sharing: What integral units share.
         input_sharing: What input units share.
@@ -98,7 +108,7 @@ class Defaults:
         batch_size: Rows of a batch.
         rate: The step size at the start.
         final_rate: The step size at the end.
-        weight_decay: Pulls the parameters of the nets towards zero.
+        weight_decay: Pulls the parameters of the nets towards zero; None for what ``pc.fit`` takes by default.
         clip: The largest norm of a gradient.
         validate_every: Steps between validations on the rows held out.
         patience: Steps without improvement after which training stops.
@@ -110,7 +120,7 @@ class Defaults:
         tree_reals: How the tree treats real columns: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
         tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
-        kind: ``"tree"``, ``"mixture"``, or ``"auto"`` for the better of both on the rows held out.
+        kind: ``"mixture"``, ``"tree"``, ``"star"``, or ``"auto"`` for the best on the rows held out.
         states: The largest number of states of a mixture.
         em_steps: The largest number of steps of EM, if each sees all rows.
         em_passes: How often EM sees every row of a table that is too large for that.
@@ -122,6 +132,7 @@ class Defaults:
 
     points: int = 32
     width: int = 32
+    dims: int = 1
     sigma: float = 1.0
     sharing: str = "composite"
     input_sharing: str = "composite"
@@ -129,7 +140,7 @@ class Defaults:
     batch_size: int = 256
     rate: float = 1e-2
     final_rate: float = 1e-4
-    weight_decay: float = 1e-3
+    weight_decay: float | None = 1e-3
     clip: float = 10.0
     validate_every: int = 50
     patience: int = 400
@@ -153,15 +164,50 @@ class Defaults:
     @property
     def planned_em(self) -> int:
         """The usual number of steps of all mixtures; a longer search is shown as if it stood still at its end."""
-        return 0 if self.kind == "tree" else self.members * self.em_steps * (self.states.bit_length() // 2 + 6)
+        return (
+            0 if self.kind in ("tree", "star") else self.members * self.em_steps * (self.states.bit_length() // 2 + 6)
+        )
 
     @property
     def planned(self) -> int:
         """The largest number of steps of all trainings, as callbacks count them."""
-        return self.planned_em + (0 if self.kind == "mixture" else self.members * self.steps)
+        nets = 0 if self.kind == "mixture" else self.members * self.steps
+        return self.planned_em + self.planned_race + nets
+
+    @property
+    def planned_race(self) -> int:
+        """The steps of a race of a tree and a star."""
+        return 2 * self.shortened.steps if self.kind == "auto" else 0
+
+    @property
+    def shortened(self) -> Defaults:
+        """The same for a part of the steps."""
+        steps, sharp = (max(1, n // RACE_PART) for n in (self.steps, self.target_steps))
+        return replace(
+            self, kind="tree", steps=steps, target_steps=sharp, validate_every=min(self.validate_every, steps)
+        )
+
+    @property
+    def sharpening(self) -> Defaults:
+        """The settings of the training for a column to predict."""
+        steps = self.target_steps
+        return replace(
+            self, steps=steps, rate=self.target_rate, final_rate=self.target_rate / 30, weight_decay=None,
+            validate_every=max(1, steps // 20), patience=max(1, steps // 4),
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
-        for name in ("points", "steps", "batch_size", "validate_every", "patience", "members", "block", "tree_rows"):
+        for name in (
+            "points",
+            "steps",
+            "batch_size",
+            "validate_every",
+            "patience",
+            "members",
+            "block",
+            "tree_rows",
+            "dims",
+        ):
             check_integer(name, getattr(self, name), most=MOST_POINTS if name == "points" else None)
         check_integer("states", self.states)
         check_integer("em_steps", self.em_steps)
@@ -187,8 +233,10 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
     if unknown:
         raise ArgumentError("settings", f"names among {', '.join(names)}", unknown[0])
     found = _for_size(rows, columns)
+    if given.get("kind") == "star":
+        found = replace(found, **_STAR, weight_decay=min(_STAR_DECAY, 8000 / max(1, rows)))
     if columns > MOST_COLUMNS_TOGETHER:
-        found = replace(found, block=SMALL_BLOCK)
+        found = replace(found, block=min(found.block, SMALL_BLOCK))
     decided = {name: value for name, value in given.items() if value is not None}
     if not set(decided) <= _OF_ANY:
         # Rows are held out of a very small table only to choose between kinds of models.

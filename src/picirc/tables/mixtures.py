@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mixtures: models of a table with one latent, whose states have covariances of their own.
 
-They are trained by EM, in a fraction of the time that nets take, and describe tables of numbers best. The number of
-states is the one that makes rows held out most probable.
+They are trained by EM, in a fraction of the time that nets take, and describe tables of numbers best.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +18,7 @@ from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import star
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import LEAST_GAIN, MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, MOST_WORK, Defaults
+from picirc.tables.defaults import MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, MOST_WORK, Defaults
 from picirc.tables.schema import Schema
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
@@ -32,65 +28,11 @@ _USUAL_STEPS = 20  # of EM, if each sees all rows
 _JOINT_STEPS = 5  # of EM for the states of all classes together
 
 
-@dataclass(frozen=True)
-class Trained:
-    """Mixtures with one number of states.
-
-    Attributes:
-        states: That number.
-        smoothing: Their pseudo-observations, as in :class:`~picirc.tables.defaults.Defaults`.
-        members: The mixtures, each trained without the rows held out by a split of its own.
-        histories: How they were trained.
-        score: The mean log-density of the encoded rows held out.
-    """
-
-    states: int
-    smoothing: float
-    members: list[HCLT]
-    histories: list[History]
-    score: float
-
-
-def search(
-    schema: Schema,
-    rows: Numbers,
-    splits: Sequence[Split],
-    chosen: Defaults,
-    seed: int,
-    callbacks: Sequence[Callback] = (),
-) -> Trained:
-    """The mixtures with the number of states and the smoothing that are best on the rows held out.
-
-    The number of states is multiplied by four as long as this helps. Then either is made larger or smaller, as long as
-    one of these steps helps.
-    """
-    tried: dict[tuple[int, float], Trained] = {}
+def most_states(schema: Schema, rows: Numbers, chosen: Defaults) -> int:
+    """The largest number of states that is tried: one, or as many as are allowed and take no more than minutes."""
     seen = len(rows) * (_USUAL_STEPS if len(rows) <= MOST_ROWS_AT_ONCE else chosen.em_passes)
     affordable = MOST_WORK / (seen * max(1, len(_joint(schema))) ** 2)
-
-    def score(states: int, smoothing: float) -> float:
-        if not 1 <= states <= chosen.states or states > max(1, affordable):
-            return -math.inf
-        if (states, smoothing) not in tried:
-            own = replace(chosen, smoothing=smoothing)
-            tried[states, smoothing] = train(schema, rows, splits, states, own, seed, callbacks, done=len(tried))
-        return tried[states, smoothing].score
-
-    def helps(states: int, smoothing: float) -> bool:
-        return score(states, smoothing) > score(*best) + LEAST_GAIN
-
-    best = (1, chosen.smoothing)
-    while helps(4 * best[0], best[1]):
-        best = (4 * best[0], best[1])
-    moves = [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)] if len(splits[0][1]) else []
-    waiting = list(moves)
-    while waiting:
-        more, smoother = waiting[0]
-        if helps(*(there := (int(best[0] * more), best[1] * smoother))):
-            best, waiting = there, [waiting[0], *(move for move in moves if move != waiting[0])]
-        else:
-            waiting.pop(0)
-    return tried[best]
+    return max(1, min(chosen.states, int(affordable)))
 
 
 def is_affordable(schema: Schema, rows: Numbers) -> bool:
@@ -105,15 +47,10 @@ def _joint(schema: Schema) -> list[int]:
     return [place for place, family in enumerate(schema.families) if isinstance(family, Gaussian)]
 
 
-def refit(schema: Schema, rows: Numbers, best: Trained, chosen: Defaults, seed: int) -> list[HCLT]:
-    """The mixtures of a search trained anew on all rows, for as many steps as were best."""
-    steps = max(1, round(statistics.median(history.best["step"] for history in best.histories)))
-    nothing = np.arange(0)
-    own = replace(chosen, smoothing=best.smoothing)
-    return [
-        _member(schema, rows, (np.arange(len(rows)), nothing), best.states, own, seed + number, steps)[0]
-        for number in range(len(best.members))
-    ]
+def refit(schema: Schema, rows: Numbers, states: int, chosen: Defaults, seed: int, steps: int) -> list[HCLT]:
+    """Members trained anew on all rows, for a number of steps."""
+    split = (np.arange(len(rows)), np.arange(0))
+    return [_member(schema, rows, split, states, chosen, seed + number, steps)[0] for number in range(chosen.members)]
 
 
 def average(members: Sequence[HCLT], shares: Sequence[float] | None = None) -> HCLT:
@@ -167,21 +104,17 @@ def train(
     seed: int,
     callbacks: Sequence[Callback] = (),
     done: int = 0,
-) -> Trained:
-    """Train the members with one number of states, after so many others were tried."""
-    members, histories = [], []
+) -> list[tuple[HCLT, History]]:
+    """Train a member for each split with one number of states, after so many others were tried."""
+    found = []
     for number, split in enumerate(splits):
         before = min(chosen.em_steps * (chosen.members * done + number), chosen.planned_em - chosen.em_steps)
-        own = [_counted(callback, chosen.em_steps, before) for callback in callbacks]
-        model, history = _member(schema, rows, split, states, chosen, seed + number, None, own)
-        members.append(model)
-        histories.append(history)
-    return Trained(
-        states, chosen.smoothing, members, histories, statistics.mean(history.best["valid"] for history in histories)
-    )
+        own = [counted(callback, chosen.em_steps, before) for callback in callbacks]
+        found.append(_member(schema, rows, split, states, chosen, seed + number, None, own))
+    return found
 
 
-def _counted(callback: Callback, steps: int, done: int) -> Callback:
+def counted(callback: Callback, steps: int, done: int) -> Callback:
     """A callback that counts the steps of one training after those of the trainings before."""
 
     def call(record: Record) -> None:

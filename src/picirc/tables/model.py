@@ -24,10 +24,10 @@ from picirc.inputs import Family
 from picirc.io import load_described, save
 from picirc.io.describe import only, take
 from picirc.io.files import refusing
-from picirc.model import Model
+from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
 from picirc.qpc.validation import check_possible
-from picirc.quadrature import shifted
+from picirc.quadrature import shifted, sobol
 from picirc.structure.trees import LatentTree
 from picirc.tables.answers import Answer, strange_cells
 from picirc.tables.column import EMPTY, Column, Numbers
@@ -78,7 +78,7 @@ class TableModel:
         """The circuit that answers all queries, in double precision; built on first use."""
         with torch.no_grad():
             exact = copy.deepcopy(self.pic).double()
-            circuit: QPC = exact(shifted(2 * self.points)) if exact.has_rule else exact()
+            circuit: QPC = exact(rule_of(exact, 2 * self.points))
         return circuit
 
     def log_density(self, table: Any, given: Any = None) -> Numbers:
@@ -382,6 +382,14 @@ class TableModel:
         return _numbers(found)
 
 
+def rule_of(pic: Model, points: int) -> AnyRule | None:
+    """Points for the latents of a model of a table, moved at random in training; None for a mixture."""
+    if not pic.has_rule:
+        return None
+    dims: int = getattr(pic, "dims", 1)
+    return shifted(points if dims == 1 else sobol(points, dims))
+
+
 def _as_rows(table: Any) -> Frame:
     """A table; a mapping of single values, or a row of a data frame, is a table of one row."""
     if getattr(table, "ndim", 0) == 1 and hasattr(table, "to_dict"):
@@ -411,7 +419,8 @@ def _check_size(pic: Model, points: int) -> None:
     """Raise if the circuit of a saved model would be far larger than the model."""
     members = len(pic.parts)
     latents = pic.structure.n_latents if isinstance(pic.structure, LatentTree) else len(pic.structure.scopes)
-    weights = latents * (2 * points * members) ** 2 if pic.has_rule else 0
+    states = 2 * points * members
+    weights = (latents - 1) * states**2 + states if pic.has_rule else 0
     most = max(_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER * sum(p.numel() for p in pic.parameters()))
     if weights > most:
         expected = f"points for at most {most:,} weights"

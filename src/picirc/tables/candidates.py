@@ -1,0 +1,392 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kinds of models that compete for a table.
+
+A candidate trains its members, each without some rows, tells how probable these are, and is finished as the average of
+its members. `Mixtures` are trained by EM, `Nets` (trees and stars) by gradient.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from picirc.data.dataset import hold_out
+from picirc.inputs import Gaussian
+from picirc.learning import Cosine, fit
+from picirc.learning.history import Callback, History
+from picirc.learning.processes import Processes
+from picirc.model import Model
+from picirc.pic import PIC, Ensemble
+from picirc.structure.information import mutual_information
+from picirc.structure.trees import LatentTree, latent_tree, star
+from picirc.tables import mixtures
+from picirc.tables.column import Numbers
+from picirc.tables.defaults import FEWEST_STAR_COLUMNS, LEAST_GAIN, MOST_TREE_COLUMNS, STAR_SHARE, Defaults
+from picirc.tables.model import rule_of
+from picirc.tables.schema import Schema
+from picirc.tables.streaming import StreamRows, TableData
+
+_SPLITS = 1_000_003  # added to the seed, as synthetic tables often come from the generator with the same small seed
+
+Place = tuple[int, float]  # the number of states of a mixture, and its smoothing
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be fitted, and how.
+
+    Attributes:
+        data: The table.
+        schema: Its columns.
+        rows: Its rows, encoded; or a sample of them.
+        settings: The settings of each kind.
+        kind: The kind that is asked for, or ``"auto"``.
+        seed: The seed.
+        target: The place of a column to predict, if there is one.
+        checkpoints: Where checkpoints go.
+        callbacks: Called with every record.
+    """
+
+    data: TableData
+    schema: Schema
+    rows: Numbers
+    settings: Callable[[str], Defaults]
+    kind: str
+    seed: int
+    target: int | None
+    checkpoints: dict[str, Any]
+    callbacks: Sequence[Callback] = field(default=())
+
+    @cached_property
+    def chosen(self) -> Defaults:
+        """The settings that all kinds have in common."""
+        return self.settings(self.kind)
+
+    def split(self, member: int) -> tuple[Any, Any]:
+        """The rows that a member learns from, and those held out, of the table or of its sample."""
+        rows, share = self.data.frame.rows, self.chosen.held_out
+        if share == 0 or rows < 2:
+            return np.arange(rows), np.arange(0)
+        if self.data.stream:
+            share = min(share * self.data.rows / rows, 0.5)
+        return hold_out(rows, share, _SPLITS + self.seed + member)
+
+    @property
+    def splits(self) -> list[tuple[Any, Any]]:
+        """The splits of all members."""
+        return [self.split(member) for member in range(self.chosen.members)]
+
+    @property
+    def judged(self) -> bool:
+        """Whether there are rows held out."""
+        return len(self.split(0)[1]) > 0
+
+    @property
+    def sharpens(self) -> bool:
+        """Whether training goes on for the sake of a column to predict."""
+        return self.target is not None and self.data.stream is None and self.judged
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of models to try: those that can be trained in reasonable time, if none is asked for."""
+        if self.kind != "auto":
+            return [self.kind]
+        lasting = self.data.stream is not None or self.checkpoints["out"] is not None or Processes.current().count > 1
+        if lasting or not mixtures.is_affordable(self.schema, self.rows):
+            return ["tree"]
+        # Without rows held out there is nothing to choose by; a mixture with a single state is hardly ever wrong.
+        if not self.judged:
+            return ["mixture"]
+        columns = self.schema.columns
+        nets = [] if len(columns) > MOST_TREE_COLUMNS else ["tree"]
+        # Numbers that are independent given a vector were never ahead of those that are correlated.
+        coded = sum(column.coded for column in columns)
+        if coded >= max(FEWEST_STAR_COLUMNS, STAR_SHARE * len(columns)):
+            nets.append("star")
+        return ["mixture", *nets]
+
+    def descend(
+        self, model: Any, number: int, own: Defaults, target: int | None, callbacks: Sequence[Callback], **places: Any
+    ) -> tuple[Any, History]:
+        """Train a model by gradient, as the member with some number."""
+        kept, held = self.split(number)
+        seed = self.seed + number
+        return fit(
+            model,
+            self.data.training(self.schema, self.rows, kept, held, own.batch_size, seed),
+            self.rows[held].astype(np.float32) if len(held) else None,
+            rule=rule_of(model, own.points),
+            batch_size=own.batch_size,
+            steps=own.steps,
+            schedule=Cosine(own.rate, own.final_rate, period=None, warmup=min(20, own.steps // 10)),
+            optimizer="adamw",
+            weight_decay=own.weight_decay,
+            clip=own.clip,
+            target=target,
+            emphasis=own.emphasis,
+            validate_every=own.validate_every,
+            patience=own.patience,
+            seed=seed,
+            callbacks=callbacks,
+            **places,
+        )
+
+    def sharpened(self, members: Sequence[Any], own: Defaults) -> list[tuple[Any, History]]:
+        """Go on with the training of members, now for the sake of a column to predict."""
+        return [self.descend(m, number, own.sharpening, self.target, ()) for number, m in enumerate(members)]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained model.
+
+    Attributes:
+        kind: What it is.
+        chosen: Its settings.
+        model: The model.
+        members: Models that have not seen the rows that their split holds out.
+        histories: How these were trained.
+        score: The mean log-density of encoded rows held out; of a column to predict given the others, if there is one;
+            None without such rows.
+    """
+
+    kind: str
+    chosen: Defaults
+    model: Model
+    members: Sequence[Model]
+    histories: Sequence[History]
+    score: float | None
+
+    @staticmethod
+    def of(task: Task, kind: str, chosen: Defaults, pairs: Sequence[tuple[Any, History]]) -> Fitted:
+        """The average of trained members."""
+        members, histories = [member for member, _ in pairs], [history for _, history in pairs]
+        score = statistics.mean(history.best["valid"] for history in histories) if task.judged else None
+        return Fitted(kind, chosen, _averaged(members), members, histories, score)
+
+    @property
+    def worth(self) -> float:
+        """The score as a number."""
+        return -math.inf if self.score is None else self.score
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended the training."""
+        return self.histories[-1].stopped == "interrupted"
+
+    @property
+    def first(self) -> float:
+        """The score of the first member alone."""
+        return self.histories[0].best["valid"]
+
+
+class Candidate(Protocol):
+    """A kind of models."""
+
+    def fitted(self, rival: float) -> Fitted:
+        """Train the members, or the first alone if that is worse than a rival, and finish their average."""
+
+
+def compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, float]]:
+    """The best model on the rows held out, of the kinds that can be had.
+
+    Nets take longest. If there are several, they race first: the one that is ahead after a part of the steps is
+    trained.
+
+    Returns:
+        The model, the scores of all kinds that were trained, and those in the race.
+    """
+    kinds = task.kinds
+    nets = {kind: Nets(task, kind) for kind in kinds if kind != "mixture"}
+    found: list[Fitted] = [Mixtures(task).fitted(-math.inf)] if "mixture" in kinds else []
+    race: dict[str, float] = {}
+    if nets and not (found and found[-1].interrupted):
+        done = task.chosen.planned_em
+        if len(nets) > 1:
+            for kind, net in nets.items():
+                race[kind] = net.sprint(done)
+                done += net.chosen.shortened.steps
+        best = max(nets, key=lambda kind: race.get(kind, 0.0))
+        found.append(replace(nets[best], done=done).fitted(found[-1].first if found else -math.inf))
+    winner = max(found, key=lambda one: one.worth)
+    return winner, {one.kind: one.score for one in found}, race
+
+
+@dataclass(frozen=True)
+class Nets:
+    """PICs: a tree of scalar latents, or a star, in which all columns depend on one vector.
+
+    Attributes:
+        task: What is to be fitted.
+        kind: ``"tree"`` or ``"star"``.
+        done: The number of steps that callbacks have seen before.
+    """
+
+    task: Task
+    kind: str
+    done: int = 0
+
+    @cached_property
+    def chosen(self) -> Defaults:
+        """The settings of the kind."""
+        return self.task.settings(self.kind)
+
+    @cached_property
+    def structure(self) -> LatentTree:
+        """The tree of the rows that the members learn from, or the star."""
+        return star(self.task.schema.width) if self.kind == "star" else _tree(self.task, self.chosen)
+
+    def sprint(self, done: int) -> float:
+        """The score of a member after a part of the steps."""
+        return self._member(0, self.chosen.shortened, done, self.task.checkpoints)[1].best["valid"]
+
+    def fitted(self, rival: float) -> Fitted:
+        """Train the members, or the first alone if that is worse than a rival; callbacks count consecutively."""
+        pairs: list[tuple[PIC, History]] = []
+        out = self.task.checkpoints["out"]
+        for number in range(self.chosen.members):
+            places = self.task.checkpoints | {"out": None if out is None else out / f"member{number}"}
+            pairs.append(self._member(number, self.chosen, self.done + number * self.chosen.steps, places))
+            history = pairs[-1][1]
+            if history.stopped == "interrupted" or history.best["valid"] < rival:
+                break
+        return Fitted.of(self.task, self.kind, self.chosen, pairs)
+
+    def _member(self, number: int, own: Defaults, done: int, places: Mapping[str, Any]) -> tuple[PIC, History]:
+        task = self.task
+        pic = PIC(
+            self.structure, task.schema.families, own.width, own.sharing, own.input_sharing, dims=own.dims,
+            sigma=own.sigma, correlated=own.block > 1, generator=torch.Generator().manual_seed(task.seed + number),
+        )  # fmt: skip
+        callbacks = [mixtures.counted(callback, own.steps, done) for callback in task.callbacks]
+        found, history = task.descend(pic, number, own, None, callbacks, **places)
+        if task.sharpens and history.stopped != "interrupted":
+            found, history = task.descend(found, number, own.sharpening, task.target, ())
+        return found, history
+
+
+@dataclass(frozen=True)
+class Mixtures:
+    """Mixtures by EM, with the number of states and the smoothing that are best on the rows held out.
+
+    For a category to predict, every state belongs to one of its values.
+
+    Attributes:
+        task: What is to be fitted.
+    """
+
+    task: Task
+
+    @cached_property
+    def chosen(self) -> Defaults:
+        """The settings of the kind."""
+        return self.task.settings("mixture")
+
+    @cached_property
+    def classes(self) -> int:
+        """The number of categories to predict, zero if there are none."""
+        task = self.task
+        return 0 if task.target is None else len(task.schema.columns[task.target].categories)
+
+    def fitted(self, rival: float = -math.inf) -> Fitted:
+        """Train the members; ``rival`` makes no difference, as mixtures take little time."""
+        task, chosen = self.task, self.chosen
+        tried: dict[Place, Fitted] = {}
+        most = mixtures.most_states(task.schema, task.rows, chosen)
+
+        def score(place: Place) -> float:
+            states = place[0]
+            if states < 1 or (states > 1 and states * max(1, self.classes) > most):
+                return -math.inf
+            if place not in tried:
+                tried[place] = self._at(place, len(tried))
+            return tried[place].worth
+
+        moves = [(1.0, 3.0)] if self.classes else [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)]
+        best = climb(score, (1, chosen.smoothing), [(4.0, 1.0)])
+        best = climb(score, best, moves if task.judged else [])
+        found = tried[best]
+        if task.sharpens and not self.classes:
+            return Fitted.of(task, "mixture", found.chosen, task.sharpened(found.members, found.chosen))
+        if chosen.members == 1 or self.classes:
+            return found
+        steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
+        whole = mixtures.refit(task.schema, task.rows, best[0], found.chosen, task.seed, steps)
+        return replace(found, model=_averaged(whole))
+
+    def _at(self, place: Place, done: int) -> Fitted:
+        """The members with one number of states and one smoothing, after so many others were tried."""
+        task, own = self.task, replace(self.chosen, smoothing=place[1])
+        table = (task.schema, task.rows, task.splits)
+        if not self.classes:
+            pairs = mixtures.train(*table, place[0], own, task.seed, task.callbacks, done)
+        else:
+            assert task.target is not None
+            members = mixtures.of_classes(*table, task.target, place[0], own, task.seed)
+            pairs = task.sharpened(members, own) if task.sharpens else [(member, History()) for member in members]
+        return Fitted.of(task, "mixture", own, pairs)
+
+
+def climb(score: Callable[[Place], float], best: Place, moves: Sequence[tuple[float, float]]) -> Place:
+    """Multiply a place by factors, each as often as this helps, until none of them does."""
+    waiting = list(moves)
+    while waiting:
+        more, smoother = waiting[0]
+        there = (int(best[0] * more), best[1] * smoother)
+        if score(there) > score(best) + LEAST_GAIN:
+            best, waiting = there, [waiting[0], *(move for move in moves if move != waiting[0])]
+        else:
+            waiting.pop(0)
+    return best
+
+
+def _averaged(members: Sequence[Any]) -> Model:
+    """The average of trained models of one kind."""
+    if len(members) == 1:
+        found: Model = members[0]
+        return found
+    return Ensemble(members) if members[0].has_rule else mixtures.average(members)
+
+
+def _tree(task: Task, chosen: Defaults) -> LatentTree:
+    """The tree of the rows that the members learn from."""
+    schema = task.schema
+    if schema.width == 1:
+        return LatentTree((-1,), ((0,),))
+    kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in schema.columns]
+    kinds += ["categorical"] * len(schema.indicators)
+    rows = _tree_rows(task, chosen)
+    weights = mutual_information(rows, kinds, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+    return latent_tree(weights, _groups(schema, weights, chosen.block))
+
+
+def _tree_rows(task: Task, chosen: Defaults) -> Numbers | StreamRows:
+    held = task.split(0)[1] if chosen.members == 1 else np.arange(0)
+    if task.data.stream is not None:
+        return task.data.parts(task.schema, task.rows, held)
+    rows = np.delete(task.rows, held, 0)
+    some = np.random.default_rng(task.seed).permutation(len(rows))[: chosen.tree_rows]
+    return rows if len(some) == len(rows) else rows[np.sort(some)]
+
+
+def _groups(schema: Schema, weights: Numbers, most: int) -> list[list[int]]:
+    """The columns of each latent: Gaussian ones together, those that know most of each other first, up to ``most``."""
+    groups = [[column] for column in range(schema.width)]
+    joint = [i for i, column in enumerate(schema.columns) if isinstance(column.family, Gaussian)]
+    if len(joint) > 1 and most > 1:
+        between = weights[np.ix_(joint, joint)]
+        for i, j in np.dstack(np.unravel_index(np.argsort(-between, None, kind="stable"), between.shape))[0]:
+            a, b = groups[joint[i]], groups[joint[j]]
+            alike = schema.columns[a[0]].family == schema.columns[b[0]].family
+            if a is not b and alike and len(a) + len(b) <= most:
+                a += b
+                for column in b:
+                    groups[column] = a
+    return list({id(group): group for group in groups}.values())

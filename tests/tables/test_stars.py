@@ -1,0 +1,87 @@
+"""Stars: models of tables in which all columns depend on one latent, a vector."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import picirc as pc
+from picirc.tables.candidates import climb
+from picirc.tables.defaults import choose
+
+SMALL = {"kind": "star", "points": 32, "width": 16, "dims": 3, "steps": 60, "held_out": 0.2}
+
+
+def taste(rows: int, columns: int, seed: int = 0) -> np.ndarray:
+    """Answers yes and no that depend on two numbers for each person."""
+    rng = np.random.default_rng(seed)
+    logits = 2 * rng.normal(size=(rows, 2)) @ np.random.default_rng(9).normal(size=(2, columns))
+    return (rng.random((rows, columns)) < 1 / (1 + np.exp(-logits))).astype(int)
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_star_is_a_distribution_with_all_queries(members, tmp_path):
+    table = taste(300, 4)
+    model = pc.fit_table(table, settings=SMALL | {"members": members})
+    assert (model.summary["kind"], model.points) == ("star", 32)
+    every = np.array(list(itertools.product([0, 1], repeat=4)))
+    chances = np.exp(model.log_density(every))
+    assert chances.sum() == pytest.approx(1)
+    likely = every[(every[:, 0] == 1) & (every[:, 2] == 0)]
+    expected = np.exp(model.log_density(likely)) @ likely[:, 3] / np.exp(model.log_density(likely)).sum()
+    found = model.predict(np.array([[1.0, np.nan, 0.0, np.nan]]), "x3")
+    assert found[0, 1] == pytest.approx(expected)
+    drawn = model.sample(4000, seed=0)
+    assert np.abs(drawn.mean(0) - chances @ every).max() < 0.05
+    model.save(tmp_path / "model")
+    again = pc.TableModel.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.log_density(every), model.log_density(every))
+
+
+def test_a_star_sees_what_columns_have_in_common():
+    train, others = taste(400, 10), taste(400, 10, seed=1)
+    shares = (train.sum(0) + 1) / (len(train) + 2)
+    apart = (others * np.log(shares) + (1 - others) * np.log(1 - shares)).sum(1).mean()
+    model = pc.fit_table(train, settings=SMALL | {"steps": 150, "points": 64, "members": 1})
+    assert model.log_density(others).mean() > apart + 0.5
+
+
+def test_tree_and_star_race_for_a_table_of_categories():
+    few = {"kind": "auto", "points": 8, "width": 8, "steps": 10, "members": 1, "em_steps": 2, "states": 1}
+    model = pc.fit_table(taste(150, 8), settings=few)
+    summary = model.summary
+    assert set(summary["race"]) == {"tree", "star"}
+    ahead = max(summary["race"], key=summary["race"].get)
+    assert set(summary["scores"]) == {"mixture", ahead}
+    assert summary["scores"][summary["kind"]] == max(summary["scores"].values())
+    numbers = np.random.default_rng(0).normal(size=(150, 8))
+    assert pc.fit_table(numbers, settings=few).summary["race"] == {}
+
+
+def test_a_star_learns_to_predict_a_column():
+    answers = taste(300, 6)
+    model = pc.PICClassifier(settings=SMALL | {"members": 1, "target_steps": 40}).fit(answers[:, :5], answers[:, 5])
+    assert model.model_.summary["kind"] == "star"
+    assert (model.predict(answers[:, :5]) == answers[:, 5]).mean() > max(answers[:, 5].mean(), 1 - answers[:, 5].mean())
+
+
+def test_the_settings_of_a_star_can_be_given():
+    assert choose(2000, 50, kind="star").dims > 1
+    assert choose(2000, 50, kind="star", dims=2, points=100).points == 100
+    assert choose(2000, 50).dims == 1
+    assert choose(1000, 10).planned > choose(1000, 10, kind="tree").planned
+
+
+def test_climbing_stops_where_nothing_helps():
+    asked = []
+
+    def score(place):
+        asked.append(place)
+        return -abs(np.log2(place[0]) - 5) - abs(np.log(place[1]))
+
+    best = climb(score, (1, 9.0), [(4.0, 1.0), (2.0, 1.0), (1.0, 1 / 3)])
+    assert best[0] == 32
+    assert best[1] == pytest.approx(1.0)
+    assert max(place[0] for place in asked) < 1000
