@@ -38,6 +38,7 @@ ORDER = (
         "symbolic",
         "quadrature",
         "inputs",
+        "clusters",
         "functions",
         "exact",
         "reference",
