@@ -65,13 +65,11 @@ class Job:
         key: Its name.
         settings: Everything that its figures depend on, as plain JSON values.
         run: Makes the figures.
-        needs: The jobs that must have ended before: their keys and digests.
     """
 
     key: str
     settings: Settings
     run: Callable[[Settings, Context], Figures]
-    needs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -170,9 +168,6 @@ class Runner:
         for number, job in enumerate(jobs, start=1):
             done = {(r["key"], r["digest"]) for r in read_records(self.folder)}
             if (job.key, job.digest) in done:
-                continue
-            if missing := [key for key, digest in job.needs.items() if (key, digest) not in done]:
-                print(f"{job.key} waits for {', '.join(missing)}")
                 continue
             if not self.budget.left:
                 raise KeyboardInterrupt

@@ -42,6 +42,7 @@ ORDER = (
         "symbolic",
         "quadrature",
         "inputs",
+        "clusters",
         "functions",
         "exact",
         "reference",

@@ -9,7 +9,6 @@ import threading
 from pathlib import Path
 
 import matplotlib.font_manager  # noqa: F401 - finds the user's fonts now, before the tests hide the cache
-import numpy as np
 import pytest
 import torch
 
@@ -135,30 +134,6 @@ def test_an_interrupted_job_goes_on_as_if_never_stopped(key, tmp_path, monkeypat
     }
 
 
-def test_a_mixture_goes_on_in_its_second_component(tmp_path, monkeypatch):
-    straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    reproduce("best", straight, "--only", "mnist-mixture")
-    made = []
-
-    def second(steps):
-        made.append(steps)
-        return Interruption(3) if len(made) == 2 else lambda record: None
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module("density"), "progress", second)
-        assert reproduce("best", stopped, "--only", "mnist-mixture") == 130
-    assert reproduce("best", stopped, "--only", "mnist-mixture") == 0
-    (expected,), (found,) = records("best", straight), records("best", stopped)
-    for name in ("valid", "weights", "model"):
-        assert found["figures"][name] == expected["figures"][name]
-
-
-def test_the_test_waits_for_all_candidates(tmp_path, capsys):
-    reproduce("best", tmp_path, "--only", "mnist-tree", "mnist-test")
-    assert [record["key"] for record in records("best", tmp_path)] == ["mnist-tree"]
-    assert "mnist-test waits for mnist-quad, mnist-mixture" in capsys.readouterr().out
-
-
 def test_the_budget_interrupts_what_is_running():
     harness = module("harness")
     with pytest.raises(KeyboardInterrupt), harness.Budget(0).enforced():
@@ -206,122 +181,6 @@ def test_keys_are_unique_and_settings_plain(name):
         for job in jobs:
             assert json.loads(json.dumps(job.settings)) == job.settings
             assert all(character.isalnum() or character in "-_." for character in job.key), "it names a folder"
-
-
-def test_an_averaged_pic_is_judged_by_its_average():
-    averaged = module("best.averaged").AveragedPIC(0.5, pc.chain(3), pc.Bernoulli(), width=4)
-    rule, x = pc.midpoint(5), torch.tensor([[0.0, 1.0, 1.0]])
-    start = [parameter.detach().clone() for parameter in averaged.parameters()]
-    averaged(rule)  # with gradients: a step of a training
-    with torch.no_grad():
-        for parameter in averaged.parameters():
-            parameter += 1.0
-    averaged(rule)
-    decay = 2 / 12  # of the second step: the average begins with a small memory
-    for average, first in zip(averaged.averages, start, strict=True):
-        torch.testing.assert_close(average, first + (1 - decay))
-    with torch.no_grad():
-        expected = averaged.plain()(rule).log_prob(x)
-        torch.testing.assert_close(averaged(rule).log_prob(x), expected)
-    for parameter, first in zip(averaged.parameters(), start, strict=True):
-        torch.testing.assert_close(parameter.detach(), first + 1.0), "the parameters themselves are back"
-
-
-def test_mixture_weights_maximise_the_likelihood():
-    logs = torch.tensor([[0.0, -50.0]] * 3 + [[-50.0, 0.0]], dtype=torch.float64)  # three rows of one, one of the other
-    weights, moves = module("best.mixture").fitted_weights(logs.unsqueeze(2))
-    assert weights == pytest.approx((0.75, 0.25))
-    assert moves == (1.0,)
-    other, swapped = module("best.mixture").fitted_weights(logs.unsqueeze(1))
-    assert other == (1.0,)
-    assert swapped == pytest.approx((0.75, 0.25))
-
-
-def test_a_mixture_is_the_sum_of_its_components(tmp_path):
-    mixture = module("best.mixture")
-    components = tuple(
-        pc.PIC(pc.chain(2), pc.Bernoulli(), width=4, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
-    )
-    rows = torch.tensor([[0, 1], [1, 1], [0, 0]], dtype=torch.uint8).numpy()
-    with torch.no_grad():
-        parts = [component(pc.midpoint(8)).log_prob(torch.tensor(rows)).exp() for component in components]
-    expected = (0.3 * parts[0] + 0.7 * parts[1]).log().mean()
-    made = mixture.Mixture(components, (0.3, 0.7), 8)
-    made.save(tmp_path)
-    for found in (made, mixture.Mixture.load(tmp_path)):
-        assert found.mean_log_prob(rows) == pytest.approx(float(expected), rel=1e-5)
-
-
-def test_a_mixture_sums_over_the_places_of_an_image(tmp_path, monkeypatch):
-    mixture, moves = module("best.mixture"), module("best.moves")
-    component = pc.PIC(pc.chain(6), pc.Bernoulli(), width=4, generator=torch.Generator().manual_seed(0))
-    rows = np.random.default_rng(0).integers(0, 2, (5, 6), dtype=np.uint8)
-    weights = torch.arange(1.0, 10.0) / 45
-    with torch.no_grad():
-        qpc = component(pc.midpoint(8))
-        places = [(0, 0), (-1, 0), (0, -1), (0, 1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
-        images = [np.roll(rows.reshape(-1, 2, 3), place, (1, 2)).reshape(5, 6) for place in places]
-        logs = torch.stack([qpc.log_prob(torch.tensor(image)) for image in images], 1).double()
-    expected = float((logs + weights.log()).logsumexp(1).mean())
-    made = mixture.Mixture((component,), (1.0,), 8, (2, 3), 1, tuple(weights.tolist()))
-    made.save(tmp_path)
-    loaded = mixture.Mixture.load(tmp_path)
-    assert loaded.mean_log_prob(rows) < expected, "the least of nine terms is left out"
-    monkeypatch.setattr(moves, "TERMS", 9)
-    assert loaded.mean_log_prob(rows) == pytest.approx(expected, rel=1e-5)
-    best = moves.aligned(component, rows, moves.orders((2, 3), 1))
-    with torch.no_grad():
-        qpc = component(pc.midpoint(moves.COARSE))
-        highest = torch.stack([qpc.log_prob(torch.tensor(image)) for image in images]).amax(0)
-        torch.testing.assert_close(qpc.log_prob(torch.tensor(best)), highest)
-
-
-def test_images_have_types_by_their_values():
-    rng = np.random.default_rng(0)
-    truth = rng.integers(0, 2, 200)
-    rows = np.where(rng.random((200, 30)) < 0.5, 0, rng.choice([3, 5], (200, 30), p=[0.9, 0.1]))
-    rows = np.where((truth == 1)[:, None] & (rows > 0), 8 - rows, rows).astype(np.uint8)  # 3 and 5 exchanged
-    found, again = module("best.value_types").types((rows, rows[:50]), 2, 8, seed=0)
-    assert (found == truth).all() or (found == 1 - truth).all()
-    assert (again == found[:50]).all()
-
-
-def test_rare_types_have_few_parts():
-    recipes, parts = module("best.recipes"), module("best.parts")
-    components = tuple(
-        pc.PIC(pc.chain(4), pc.Categorical(8), width=4, generator=torch.Generator().manual_seed(seed))
-        for seed in (0, 1)
-    )
-    rng = np.random.default_rng(0)
-    rows = np.concatenate([rng.integers(1, 4, (300, 4)), rng.integers(5, 8, (40, 4))]).astype(np.uint8)
-    data = pc.data.Dataset("trial", rows, rows[:10], rows[:10], 8, pc.data.Provenance("invented"), image_shape=(2, 2))
-    mixture = module("best.mixture").Mixture(components, (0.5, 0.5), 8)
-    found = list(parts.split(mixture, data, recipes.Recipe(after="mixture", types=2, rows=50, reach=1)))
-    assert sorted(len(part.rows) for part in found)[0] == 40
-    assert len(found) == 3
-    assert sum(len(part.rows) for part in found) == len(rows)
-    assert sum(len(part.valid) for part in found if part.valid is not None) == len(data.valid)
-    for part in found:
-        assert any(part.first is component for component in components)
-
-
-def test_a_warm_start_copies_the_nets_of_namesakes():
-    options = {"width": 4, "input_sharing": "full"}
-    trees = [pc.LatentTree(parents, ((0,), (1,), (2,))) for parents in ((-1, 0, 1), (2, 0, -1))]
-    source, same = (
-        pc.PIC(trees[0], pc.Bernoulli(), generator=torch.Generator().manual_seed(seed), **options) for seed in (0, 1)
-    )
-    other = pc.PIC(trees[1], pc.Bernoulli(), generator=torch.Generator().manual_seed(2), **options)
-    begin_with = module("best.warm").begin_with
-    begin_with(same, source)
-    begin_with(other, source)
-    x = torch.tensor([[0.0, 1.0, 1.0]])
-    with torch.no_grad():
-        rule = pc.midpoint(5)
-        torch.testing.assert_close(same(rule).log_prob(x), source(rule).log_prob(x), rtol=0, atol=0)
-        # z1 hangs on z0 in both trees.
-        region = module("heatmaps.run").region
-        assert region(other, other(rule), "z1") == pytest.approx(region(source, source(rule), "z1"), rel=1e-5)
 
 
 def test_the_region_of_a_latent_is_its_conditional_distribution():

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import picirc as pc
+from picirc.learning import gradient
 from picirc.model import Model
 
 TREE = pc.LatentTree((-1, 0, 0), ((0, 1), (2, 3), (4,)))
@@ -63,6 +64,37 @@ def test_training_visits_one_tree_after_the_other_and_follows_the_gradient_of_th
     monkeypatch.setattr(pc.PIC, "slices", Model.slices)  # all trees at once, as one circuit
     for name, tensor in trained().items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-7, atol=1e-9)
+
+
+def test_the_trees_of_a_new_model_first_learn_a_cluster_of_rows_each():
+    x = torch.cat([torch.zeros(30, 5), torch.ones(30, 5)])
+    x[:, :3] += 0.1 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    pic = model(shared=2).float()
+    assert pic.start_labels(x) is None
+    pic.begin_training(x, torch.Generator().manual_seed(0))
+    labels = pic.start_labels(x.masked_fill(torch.rand(x.shape) < 0.2, torch.nan))
+    assert labels is not None
+    assert set(labels[:30].tolist()) != set(labels[30:].tolist()), "the two kinds of rows are two clusters"
+    pic.end_training()
+    assert pic.start_labels(x) is None
+    trained, _ = pc.fit(model(shared=2).float(), x, rule=pc.shifted(6), batch_size=30, steps=40)
+    tree = trained(RULE).latents(x)["g"].probabilities.argmax(1)
+    assert (tree == torch.where(torch.arange(60) < 30, tree[0], tree[-1])).all(), "each kind of rows has one tree"
+    assert tree[0] != tree[-1]
+
+
+def test_rows_without_a_share_in_a_tree_do_not_count_for_its_gradient(monkeypatch):
+    x = torch.cat([torch.zeros(30, 5), torch.ones(30, 5)])
+    x[:, :3] += 0.1 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    begun, _ = pc.fit(model(shared=2), x.double(), rule=pc.shifted(6), batch_size=30, steps=40)
+
+    def trained():
+        return pc.fit(begun, x.double(), rule=pc.shifted(6), batch_size=60, steps=1)[0].state_dict()
+
+    found = trained()
+    monkeypatch.setattr(gradient, "_NEGLIGIBLE", -1.0)
+    for name, tensor in trained().items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
 
 
 def test_training_learns():

@@ -10,21 +10,19 @@ import torch
 from torch import Tensor, nn
 
 from picirc.checks import check_integer
+from picirc.clusters import Clusters
 from picirc.compile.integrate import quadrature_of
 from picirc.compile.plan import STATES, plan_structure
 from picirc.engine.compiled import Parameters
 from picirc.inputs import Family, Gaussian, as_columns
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.inputs.discrete import FiniteFamily
-from picirc.inputs.family import observed_mean, observed_std, probabilities
+from picirc.inputs.family import probabilities
 from picirc.model import AnyRule, Model
 from picirc.qpc.distribution import QPC
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.build import check_structure
-
-_CLUSTER_ROUNDS = 10
-_MOST_INDICATORS = 64  # categories of a variable that are compared as such when rows are clustered
 
 
 @final
@@ -106,7 +104,7 @@ class HCLT(Model):
 
     def _begin_with_clusters(self, x: Tensor, generator: torch.Generator) -> None:
         """Fit the states of a mixture to clusters of the rows."""
-        label = clusters(_comparable(x, self.families), self.states, generator)
+        label = Clusters.find(x, self.families, self.states, generator).of(x)
         flow = torch.nn.functional.one_hot(label, self.states).T.to(x.dtype)  # (states, rows)
         self.weights[0].copy_((flow.sum(1) + 1).log().expand_as(self.weights[0]))
         for step, raw in zip(self.plan.inputs, self.inputs, strict=True):
@@ -144,50 +142,3 @@ class HCLT(Model):
     def extra_repr(self) -> str:
         """The sizes, for printing."""
         return f"{len(self.families)} variables, {self.states} states"
-
-
-def _comparable(x: Tensor, families: Sequence[Family]) -> Tensor:
-    """Rows of standardised numbers, and of indicators for categories; what is missing is in the middle."""
-    found = []
-    for column, family in zip(x.T, families, strict=True):
-        if isinstance(family, FiniteFamily) and 2 < family.values <= _MOST_INDICATORS:
-            codes = torch.nn.functional.one_hot(column.nan_to_num(0.0).long(), family.values).to(x.dtype)
-            found.append(
-                (codes - codes[~column.isnan()].mean(0).nan_to_num(0.0)).masked_fill(column.isnan()[:, None], 0.0)
-            )
-        else:
-            values = column.unsqueeze(0)
-            found.append(((values - observed_mean(values, 0.0)) / observed_std(values)).nan_to_num(0.0).T)
-    return torch.cat(found, 1)
-
-
-def clusters(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """The cluster of each row, ``(rows,)``: the first centres are far apart at random (k-means++), then they move.
-
-    Args:
-        x: ``(rows, columns)``, in comparable units and without NaN.
-        count: The number of clusters; some are empty if there are fewer different rows.
-        generator: The source of randomness.
-
-    Example:
-        >>> clusters(torch.tensor([[0.0], [0.1], [5.0], [5.1]]), 2, torch.Generator().manual_seed(0)).unique().tolist()
-        [0, 1]
-    """
-    centres = _spread(x, count, generator)
-    for _ in range(_CLUSTER_ROUNDS):
-        nearest = torch.cdist(x, centres).argmin(1)
-        sizes = torch.bincount(nearest, minlength=count).unsqueeze(1)
-        sums = torch.zeros_like(centres).index_add_(0, nearest, x)
-        centres = torch.where(sizes > 0, sums / sizes.clamp(min=1), centres)
-    return torch.cdist(x, centres).argmin(1)
-
-
-def _spread(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Rows drawn one after the other, each in proportion to its squared distance from those before."""
-    chosen = [int(torch.randint(len(x), (), generator=generator))]
-    distance = (x - x[chosen[0]]).square().sum(1)
-    for _ in range(count - 1):
-        weights = distance if float(distance.sum()) > 0 else torch.ones_like(distance)
-        chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
-        distance = torch.minimum(distance, (x - x[chosen[-1]]).square().sum(1))
-    return x[chosen].clone()

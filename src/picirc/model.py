@@ -126,6 +126,14 @@ class Model(nn.Module):
             generator: The source of randomness.
         """
 
+    def start_labels(self, x: Tensor) -> Tensor | None:
+        """The slice that learns each row ``(rows,)`` when training begins; None where the slices find that out.
+
+        Args:
+            x: ``(rows, variables)``; NaN is missing.
+        """
+        return None
+
     def end_training(self) -> None:
         """Undo what ``begin_training`` did for the sake of the optimiser; the distribution stays the same."""
         self.fresh = False

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from picirc.checks import check_boolean, check_choice, check_even, check_integer, check_positive
+from picirc.clusters import Clusters
 from picirc.compile.integrate import mixture_of, quadrature_of, sizes_of
 from picirc.compile.plan import STATES, Plan, kind_of, plan_structure
 from picirc.engine.compiled import Parameters
@@ -143,6 +144,7 @@ class PIC(Model):
         self.learnable = check_boolean("learnable", learnable)
         self.step_size = 7e-3 if set(self._kinds.values()) == {1} else 3e-3
         self.custom = nets is not None
+        self.clusters: Clusters | None = None  # of the rows, while a fresh model with a shared latent is trained
         turns = None if self.shared is None else (self.shared_dims, min(_MOST_TURNS, 2 * ((self.shared + 1) // 2)))
 
         def bank(rows: int, kinds: Sequence[Hashable], outputs: int, sharing: str) -> Bank:
@@ -281,10 +283,17 @@ class PIC(Model):
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
             bank.standardise(*step.family.raw_start(columns.to(bank.head.dtype)), keep=not self.fresh)
+        if self.shared is not None and self.fresh:
+            self.clusters = Clusters.find(x.to(torch.float32), self.families, self.shared, generator)
+
+    def start_labels(self, x: Tensor) -> Tensor | None:
+        """Trees that begin alike stay alike for long, so each of them first learns the rows of one cluster."""
+        return None if self.clusters is None else self.clusters.of(x)
 
     def end_training(self) -> None:
         """Let the heads of the input nets absorb the units of their columns."""
         super().end_training()
+        self.clusters = None
         for bank in self.inputs:
             assert isinstance(bank, Bank)
             bank.absorb()

@@ -35,6 +35,8 @@ from picirc.model import AnyRule, CircuitModel, Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import RandomRule, Rule, Rules, VectorRule
 
+_NEGLIGIBLE = 1e-4  # a share of a row that does not count for the gradient of a slice
+
 AnyModel = TypeVar("AnyModel", bound=Model | Circuit)
 
 
@@ -143,7 +145,9 @@ def fit(
     identity |= {} if target is None else {"target": target, "emphasis": emphasis}
     identity |= {"weight_decay": weight_decay, "clip": clip, "accumulate": accumulate, "validate_every": validate_every}
     loop = Loop(settings, own, solver, variables, identity)
-    step = _Step(own, chosen, solver, batches, processes, clip, accumulate, autocast, seed, target, emphasis)
+    step = _Step(
+        own, chosen, solver, batches, processes, clip, accumulate, autocast, seed, target, emphasis, steps // 4
+    )
     history = loop.run(step, validate, lambda number: schedule(number, steps))
     own.end_training()
     result: Any = own.circuit if isinstance(own, CircuitModel) else own
@@ -174,6 +178,7 @@ class _Step:
     seed: int
     target: int | None = None
     emphasis: float = 1.0
+    labelled: int = 0  # the number of steps in which the model says which slice learns which row
 
     def __call__(self, number: int, size: float) -> float:
         """Take a step, and return the mean log-likelihood of its batch."""
@@ -185,7 +190,7 @@ class _Step:
         rule = _drawn(self.rule, self.seed, number)
         slices = self.model.slices(rule)
         for part in own.chunk(self.accumulate) if len(own) else ():  # a small batch has none for some processes
-            total += self._backward(slices, part, count)
+            total += self._backward(slices, part, count, number)
         self.processes.sum_gradients(self.model)
         total = self.processes.sum(total)
         check_finite(total, partial(self.model, rule), number)  # after the sum, so that all processes raise or none
@@ -194,11 +199,14 @@ class _Step:
         self.solver.step()
         return total
 
-    def _backward(self, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int) -> float:
+    def _backward(
+        self, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int, number: int
+    ) -> float:
         """Add the gradient of some rows, and return the sum of their log-likelihoods divided by ``count``.
 
         The gradient of ``log Σ wₛ pₛ(x)`` is the sum of those of ``log pₛ(x)``, weighted with the posterior of s. That
-        takes another pass up, but only one slice at a time needs memory.
+        takes another pass up, but only one slice at a time needs memory, and only rows with a share in it. While rows
+        have labels, the likelihood is that of rows and labels.
         """
         if self.target is not None:
             return self._backward_for(self.target, slices, part, count)
@@ -206,12 +214,21 @@ class _Step:
             value = self._log_prob(slices[0][1], part).sum() / count
             (-value).backward()
             return float(value.detach())
-        with torch.no_grad():
-            logs = torch.stack([self._log_prob(make, part) + math.log(weight) for weight, make in slices])
-        values = logs.logsumexp(0)
-        for (_, make), posterior in zip(slices, (logs - values).exp() / count, strict=True):
-            (-(posterior * self._log_prob(make, part)).sum()).backward()
-        return float(values.sum()) / count
+        labels = self.model.start_labels(part) if number < self.labelled else None
+        if labels is None:
+            with torch.no_grad():
+                logs = torch.stack([self._log_prob(make, part) + math.log(weight) for weight, make in slices])
+            shares = logs.softmax(0)
+        else:
+            shares = nn.functional.one_hot(labels, len(slices)).T.to(torch.get_default_dtype())
+        total = 0.0
+        for (weight, make), share in zip(slices, shares, strict=True):
+            rows = share > _NEGLIGIBLE
+            if bool(rows.any()):
+                value = (share[rows] * self._log_prob(make, part[rows])).sum() / count
+                (-value).backward()
+                total += float(value.detach()) + float(share.sum()) * math.log(weight) / count
+        return total if labels is not None else float(logs.logsumexp(0).sum()) / count
 
     def _backward_for(
         self, target: int, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int

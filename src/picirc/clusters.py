@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clusters of rows, which mixtures begin their training with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from picirc.inputs import Family
+from picirc.inputs.discrete import FiniteFamily
+from picirc.inputs.family import observed_mean, observed_std
+
+_ROUNDS = 10
+_MOST_INDICATORS = 64  # categories of a variable that are compared as such
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Centres of rows; a row belongs to the nearest one.
+
+    Attributes:
+        families: The family of each variable. Categories are compared by indicators.
+        middle: The value that stands for a missing one, ``(variables,)``.
+        scale: The unit that each variable is compared in, ``(variables,)``.
+        centres: ``(clusters, features)``.
+    """
+
+    families: Sequence[Family]
+    middle: Tensor
+    scale: Tensor
+    centres: Tensor
+
+    @staticmethod
+    def find(x: Tensor, families: Sequence[Family], count: int, generator: torch.Generator) -> Clusters:
+        """By k-means: the first centres are far apart at random (k-means++), then they move.
+
+        Args:
+            x: ``(rows, variables)``; NaN is missing.
+            families: The family of each variable.
+            count: The number of clusters; some are empty if there are fewer different rows.
+            generator: The source of randomness.
+
+        Example:
+            >>> import picirc as pc
+            >>> rows = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
+            >>> found = Clusters.find(rows, [pc.Gaussian()], 2, torch.Generator().manual_seed(0))
+            >>> found.of(rows).unique().tolist()
+            [0, 1]
+        """
+        middle, scale = observed_mean(x.T, 0.0).squeeze(1), observed_std(x.T).squeeze(1)
+        if len(set(families)) == 1 and isinstance(
+            families[0], FiniteFamily
+        ):  # they are in the same units, as pixels are
+            scale = torch.ones_like(scale)
+        found = Clusters(families, middle, scale, x[:0])
+        rows = found._features(x)
+        centres = _far_apart(rows, count, generator)
+        for _ in range(_ROUNDS):
+            nearest = torch.cdist(rows, centres).argmin(1)
+            sizes = torch.bincount(nearest, minlength=count).unsqueeze(1)
+            sums = torch.zeros_like(centres).index_add_(0, nearest, rows)
+            centres = torch.where(sizes > 0, sums / sizes.clamp(min=1), centres)
+        return Clusters(families, middle, scale, centres)
+
+    def of(self, x: Tensor) -> Tensor:
+        """The cluster of each row of ``(rows, variables)``."""
+        return torch.cdist(self._features(x.to(self.centres)), self.centres).argmin(1)
+
+    def _features(self, x: Tensor) -> Tensor:
+        """Numbers in comparable units and indicators of categories; what is missing is in the middle."""
+        missing = x.isnan()
+        plain = ((x - self.middle) / self.scale).masked_fill(missing, 0.0)
+        parts = []
+        for number, family in enumerate(self.families):
+            if isinstance(family, FiniteFamily) and 2 < family.values <= _MOST_INDICATORS:
+                codes = one_hot(x[:, number].nan_to_num(0.0).long(), family.values).to(x.dtype)
+                parts.append(codes.masked_fill(missing[:, number, None], 1 / family.values))
+            else:
+                parts.append(plain[:, number, None])
+        return torch.cat(parts, 1)
+
+
+def _far_apart(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Rows drawn one after the other, each in proportion to its squared distance from those before."""
+    chosen = [int(torch.randint(len(x), (), generator=generator))]
+    distance = (x - x[chosen[0]]).square().sum(1)
+    for _ in range(count - 1):
+        weights = distance if float(distance.sum()) > 0 else torch.ones_like(distance)
+        chosen.append(int(torch.multinomial(weights, 1, generator=generator)))
+        distance = torch.minimum(distance, (x - x[chosen[-1]]).square().sum(1))
+    return x[chosen].clone()
