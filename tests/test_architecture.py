@@ -393,7 +393,7 @@ def test_the_top_package_offers_at_run_time_what_type_checkers_see(source):
 
 READING = ("structure/bayesnet.py", "symbolic/units.py", "symbolic/build.py", "reference.py")
 MOST_LINES_TO_READ = 1000
-MOST_FUNCTIONS_OF_A_CALL = 65
+MOST_FUNCTIONS_OF_A_CALL = 80
 
 
 def test_the_way_from_a_network_to_a_number_is_short():

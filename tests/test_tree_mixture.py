@@ -34,7 +34,7 @@ def written_out(mixture: pc.TreeMixture, x: torch.Tensor) -> torch.Tensor:
     for bank, block in zip(mixture.integrals, mixture.plan.blocks, strict=True):
         for row, (unit, _, new) in enumerate(block.integrals):
             own = columns[int(unit.variables[0][1:])]
-            raw = bank(points, lambda values: values)[row].T  # (points, cells)
+            raw = bank(points, lambda values: values)[row]  # (points, cells)
             logs = raw.view(len(points), -1, SIZES[own]).log_softmax(-1)
             given = x[:, columns[int(new[0][1:])]].long() if new else torch.zeros(len(x), dtype=torch.long)
             total = total + logs[:, given, x[:, own].long()].T

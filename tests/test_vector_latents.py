@@ -45,9 +45,9 @@ def test_a_star_is_the_mixture_over_its_points():
     """Written out: p(x) = Σ_n S_n Π_d p(x_d | z_n) with S_n ∝ w_n exp(−3 f(z_n))."""
     pic, rule = make(), pc.sobol(16, 2)
     z = torch.tensor(np.array(rule.points))
-    energy = 3 * pic.integrals[0](z, lambda values: values)[0, 0]
+    energy = 3 * pic.integrals[0](z, lambda values: values)[0, :, 0]
     prior = (torch.tensor(np.array(rule.weights)).log() - energy).log_softmax(0)
-    logits = pic.inputs[0](z, lambda raw: raw)[:, 0]  # (variables, points)
+    logits = pic.inputs[0](z, lambda raw: raw)[..., 0]  # (variables, points)
     x = everything()
     inputs = torch.nn.functional.logsigmoid(
         torch.where(x.T.unsqueeze(1) == 1, logits.unsqueeze(2), -logits.unsqueeze(2))
@@ -202,13 +202,13 @@ def test_a_tree_of_numbers_and_vectors_is_the_sum_over_all_combinations():
             own = int(unit.variables[0][1:])
             given = [points[int(name[1:])] for name in new]
             pairs = list(itertools.product(*given, points[own]))
-            values = bank(torch.stack([torch.cat(pair) for pair in pairs]), lambda raw: raw)[row, 0]
+            values = bank(torch.stack([torch.cat(pair) for pair in pairs]), lambda raw: raw)[row, :, 0]
             logs = weights[own].log() - 3 * values.view(-1, len(points[own]))
             tables[own] = logs.softmax(-1)  # (given or 1, own)
     logits = {}
     for bank, step in zip(pic.inputs, pic.plan.inputs, strict=True):
         for row, column in enumerate(step.columns):
-            logits[int(column)] = bank(points[column], lambda raw: raw)[row, 0]
+            logits[int(column)] = bank(points[column], lambda raw: raw)[row, :, 0]
     x = everything(variables=4)
     total = torch.zeros(len(x), dtype=torch.float64)
     for states in itertools.product(*(range(len(own)) for own in points)):

@@ -147,7 +147,7 @@ class TreeMixture(Model):
         own = self._size(block.integrated)
 
         def finish(raw: Tensor) -> Tensor:
-            split: Tensor = raw.mT.unflatten(-1, (-1, own))
+            split: Tensor = raw.unflatten(-1, (-1, own))
             return split.softmax(-1)
 
         found: Tensor = bank(points, finish)
