@@ -45,9 +45,9 @@ def test_a_star_is_the_mixture_over_its_points():
     """Written out: p(x) = Σ_n S_n Π_d p(x_d | z_n) with S_n ∝ w_n exp(−3 f(z_n))."""
     pic, rule = make(), pc.sobol(16, 2)
     z = torch.tensor(np.array(rule.points))
-    energy = 3 * pic.integrals[0](z, lambda values: values)[0, 0]
+    energy = 3 * pic.integrals[0](z, lambda values: values)[0, :, 0]
     prior = (torch.tensor(np.array(rule.weights)).log() - energy).log_softmax(0)
-    logits = pic.inputs[0](z, lambda raw: raw)[:, 0]  # (variables, points)
+    logits = pic.inputs[0](z, lambda raw: raw)[..., 0]  # (variables, points)
     x = everything()
     inputs = torch.nn.functional.logsigmoid(
         torch.where(x.T.unsqueeze(1) == 1, logits.unsqueeze(2), -logits.unsqueeze(2))
