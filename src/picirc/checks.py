@@ -34,7 +34,7 @@ def check_integer(argument: str, value: object, least: int = 1, most: int | None
     """
     expected = {0: "a non-negative integer", 1: "a positive integer"}.get(least, f"an integer of at least {least}")
     if most is not None:
-        expected = f"an integer from {least} to {most}"
+        expected = f"an integer from {least:,} to {most:,}"
     try:
         number = operator.index(value)  # type: ignore[arg-type]  # other types raise a TypeError
     except TypeError:

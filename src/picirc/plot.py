@@ -22,6 +22,7 @@ from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
 from picirc.report.columns import rows_of
 from picirc.report.drawing import shorten
+from picirc.report.material import in_units
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 
@@ -189,7 +190,7 @@ def pairs(
 
 
 def _pair(panel: Axes, model: TableModel, rows: npt.NDArray[np.float64], row: int, column: int, colour: str) -> None:
-    x, y = (_units(model, rows, place) for place in (column, row))
+    x, y = (in_units(model.schema.columns[place], rows[:, place]) for place in (column, row))
     if row == column:
         coded = model.schema.columns[row].coded
         count = len(model.schema.columns[row].categories)
@@ -214,12 +215,6 @@ def _name(panel: Axes, model: TableModel, row: int, column: int) -> None:
         labels = model.schema.columns[place].categories
         if labels and not (axis is panel.yaxis and panel.get_subplotspec() is None):
             axis.set_ticks(range(len(labels)), [shorten(str(label), 10) for label in labels], fontsize=8)
-
-
-def _units(model: TableModel, rows: npt.NDArray[np.float64], place: int) -> npt.NDArray[np.float64]:
-    """Numbers in the units of the table, and the codes of categories."""
-    column = model.schema.columns[place]
-    return rows[:, place] if column.coded else column.numbers(rows[:, place])
 
 
 def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:

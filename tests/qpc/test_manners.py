@@ -305,3 +305,14 @@ def test_models_are_made_with_a_type():
     for model in (make_pic(dtype=torch.float64), pc.HCLT(pc.chain(2), pc.Gaussian(), 2, dtype=torch.float64)):
         assert {p.dtype for p in model.parameters()} == {torch.float64}
         assert circuit_of(model).dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@each_model
+def test_models_in_half_precision(make, dtype):
+    model = make()
+    x = circuit_of(model).sample(4, generator=torch.Generator().manual_seed(0))
+    expected = circuit_of(model).log_prob(x).detach()
+    found = circuit_of(model.to(dtype)).log_prob(x)
+    assert found.dtype == dtype
+    assert_close(found.detach().to(expected.dtype), expected, rtol=0.1, atol=0.2)

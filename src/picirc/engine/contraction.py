@@ -20,7 +20,12 @@ from picirc.native import Kernels
 _HEADROOM = 8.0
 # Smaller numbers are taken for zero. Processors are a hundred times slower with denormal numbers, which would be common
 # where a row sums up many variables. In double precision there is room to keep products from becoming denormal too.
-LEAST = {torch.float32: 2.0**-126, torch.float64: 2.0**-511}
+LEAST = {
+    torch.float32: 2.0**-126,
+    torch.float64: 2.0**-511,
+    torch.bfloat16: torch.finfo(torch.bfloat16).tiny,
+    torch.float16: torch.finfo(torch.float16).tiny,
+}
 _LOWEST = {dtype: math.log(number) + 1e-3 for dtype, number in LEAST.items()}  # logarithms likewise
 # On the way down the products of values and flows must not become denormal either. What they leave out changes a
 # gradient by less than its rounding errors.

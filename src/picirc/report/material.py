@@ -123,8 +123,8 @@ def gather(model: TableModel, table: Any, seed: int) -> Material:
             column.kind,
             tuple(map(str, column.categories)) if column.coded else (),
             column.family.discrete and not column.coded,
-            _units(column, encoded[:, place]),
-            _units(column, drawn[:, place].numpy()),
+            in_units(column, encoded[:, place]),
+            in_units(column, drawn[:, place].numpy()),
         )
         for place, column in enumerate(model.schema.columns)
     )
@@ -135,7 +135,7 @@ def gather(model: TableModel, table: Any, seed: int) -> Material:
     return Material(model, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
 
 
-def _units(column: Any, codes: Array) -> Array:
+def in_units(column: Any, codes: Array) -> Array:
     """Numbers in the units of the table; categories keep their codes."""
     return codes if column.coded else column.numbers(codes)
 
