@@ -439,8 +439,8 @@ def _with_peaks(observed: Numbers, at: Numbers, levels: Numbers) -> tuple[Number
     lower, upper = peaks[peaks > order[0]], peaks[peaks < order[-1]]
     apart = (np.abs(at[:, None] - peaks) > 0.5 * step).all(1)
     places = np.concatenate([at[apart], lower - 0.5 * step, upper + 0.5 * step])
-    below = [np.searchsorted(order, ends, side) / len(order) for ends, side in ((lower, "left"), (upper, "right"))]
-    shares = np.concatenate([levels[apart], *below])
+    left, right = np.searchsorted(order, lower, "left"), np.searchsorted(order, upper, "right")
+    shares = np.concatenate([levels[apart], left / len(order), right / len(order)])
     ending = np.repeat([False, False, True], [apart.sum(), len(lower), len(upper)])
     places, first = np.unique(places, return_index=True)  # two peaks next to each other share a knot
     return places, shares[first], ending[first]
