@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import picirc as pc
+from picirc.data.frames import read_frame
 from picirc.tables import Schema, TableModel
 
 
@@ -140,3 +141,57 @@ def test_a_damaged_schema_is_refused(model, wrong):
     description["columns"][1].update(wrong)
     with pytest.raises(pc.ArgumentError):
         Schema.from_json(description)
+
+
+@pytest.fixture(scope="module")
+def prices():
+    """Two prices in whole dollars that move together, a quarter of the first at one of two popular values."""
+    rng = np.random.default_rng(0)
+    level = rng.normal(size=1500)
+    first = np.rint(np.exp(7 + 0.3 * level + 0.05 * rng.normal(size=1500)))
+    near = np.array([999.0, 1299.0])[(first > 1150).astype(int)]
+    first = np.where(rng.random(1500) < 0.25, near, first)
+    return {"price": first, "cost": np.rint(np.exp(6 + 0.3 * level + 0.05 * rng.normal(size=1500)))}
+
+
+def test_spikes_of_a_part_of_a_column_are_peaks_between_knots(prices):
+    column = pc.Schema.infer(prices)["price"]
+    assert column.kind == "scores"
+    assert not column.spikes
+    at, codes = np.array(column.knots).T
+    for peak in (999.0, 1299.0):
+        assert {peak - 0.5, peak + 0.5} <= set(at)
+        between = np.interp([peak - 0.5, peak + 0.5], at, codes)
+        share = np.diff(stats.norm.cdf(between))[0]
+        assert share == pytest.approx((prices["price"] == peak).mean(), abs=1e-6)
+    values = np.unique(prices["price"])
+    np.testing.assert_allclose(column.decode(column.encode(read_frame({"price": values}).cells("price"))), values)
+
+
+def test_columns_with_peaks_are_correlated_and_drawn_with_them(prices):
+    settings = {"kind": "mixture", "members": 1, "states": 4, "em_steps": 20}
+    model = pc.fit_table(prices, settings=settings)
+    drawn = model.sample(6000, seed=0)
+    for peak in (999.0, 1299.0):  # the share of a single value among the whole numbers around it would be 0.002
+        assert (drawn["price"] == peak).mean() == pytest.approx((prices["price"] == peak).mean(), abs=0.08)
+    found = np.corrcoef(np.log(drawn["price"]), np.log(drawn["cost"]))[0, 1]
+    assert found == pytest.approx(np.corrcoef(np.log(prices["price"]), np.log(prices["cost"]))[0, 1], abs=0.05)
+    grid = np.arange(prices["price"].min() - 800, prices["price"].max() + 3000, 0.25)
+    assert np.exp(model.log_density({"price": grid})).sum() * 0.25 == pytest.approx(1, abs=0.01)
+    inside = model.probability({"price": pc.between(998.5, 999.5)})
+    assert inside == pytest.approx((drawn["price"] == 999).mean(), abs=0.02)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.7])
+def test_a_spike_without_a_step_or_in_most_rows_is_an_atom(share):
+    rng = np.random.default_rng(1)
+    rain = np.where(rng.random(800) < share, 0.0, rng.gamma(2.0, 3.0, 800))
+    assert pc.Schema.infer({"rain": rain})["rain"].spikes == (0.0,)
+    whole = np.where(rng.random(800) < share, 0.0, np.rint(rng.gamma(2.0, 300.0, 800)))
+    assert pc.Schema.infer({"rain": whole})["rain"].spikes == ((0.0,) if share > 0.5 else ())
+
+
+def test_a_far_value_is_an_atom_also_among_whole_numbers():
+    rng = np.random.default_rng(2)
+    ages = np.where(rng.random(800) < 0.15, -999.0, np.rint(rng.normal(45, 12, 800)))
+    assert pc.Schema.infer({"age": ages})["age"].spikes == (-999.0,)

@@ -96,6 +96,8 @@ def recoded(old: Sequence[Column], new: Sequence[Column], rows: Numbers) -> Numb
 def _calibrated(column: Column, marginal: Marginal, codes: Numbers, pieces: int) -> Column:
     atoms = np.array(getattr(column.family, "atoms", ()))
     values = column.decode(codes[~np.isnan(codes) & ~np.isin(codes, atoms)], exact=True)
+    if column.step and not column.dated:
+        values = column.like_seen(values)  # without the rounding errors of codes, so that equal values are equal
 
     def coded(at: Numbers, levels: Numbers) -> Numbers:
         found = marginal.quantiles(levels)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from picirc.data.assemble import native_type
@@ -24,6 +25,7 @@ from picirc.tables.column import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 from picirc.tables.defaults import (
     DECIMAL_STEPS,
     DISTINCT_TEXT_SHARE,
+    FARTHEST_PEAK,
     FEWEST_BEYOND,
     FEWEST_IDENTIFIERS,
     FEWEST_IN_SPIKE,
@@ -37,6 +39,7 @@ from picirc.tables.defaults import (
     LARGEST_STANDARDISED,
     LARGEST_STRAY_SHARE,
     LARGEST_TAIL,
+    LEAST_SPIKED,
     MOST_KNOTS,
     MOST_SPIKES,
     MOST_STEPS,
@@ -46,6 +49,7 @@ from picirc.tables.defaults import (
     SPIKE_PROMINENCE,
     SPIKE_SHARE,
     STEEPEST,
+    STEEPEST_PEAK,
     STEP_PRECISION,
     choose,
 )
@@ -184,7 +188,10 @@ def _inferred_kind(cells: Cells) -> str:
         return "categorical"
     if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
         return "gaussian"
-    return "spiked" if len(_spikes(observed)) else SCORES if _is_skewed(observed) else "gaussian"
+    spikes = _spikes(observed)
+    if len(spikes) and not _are_peaks(observed, spikes):
+        return "spiked"
+    return SCORES if len(spikes) or _is_skewed(observed) else "gaussian"
 
 
 def _are_categories(different: Numbers, rows: int) -> bool:
@@ -334,6 +341,21 @@ def _spikes(observed: Numbers) -> Numbers:
     return values[often]
 
 
+def _are_peaks(observed: Numbers, spikes: Numbers) -> bool:
+    """Whether spikes can be steep pieces of a transform: a part of a column with a step, and each among other values.
+
+    Correlations are of more use than exact atoms then.
+    """
+    step = _step(observed)
+    if not step or np.isin(observed, spikes).mean() >= LEAST_SPIKED:
+        return False
+    values = np.unique(observed)
+    gaps = np.concatenate([[np.inf], np.diff(values), [np.inf]])
+    places = np.searchsorted(values, spikes)
+    nearest = np.minimum(gaps[places], gaps[places + 1])
+    return bool((nearest <= max(2 * step, FARTHEST_PEAK * _spread(observed)[1])).all())
+
+
 def _is_skewed(observed: Numbers) -> bool:
     """Whether the values are far from symmetric, or have tails far heavier than those of a normal distribution."""
     low, middle, high = np.quantile(observed, [0.05, 0.5, 0.95])
@@ -392,15 +414,36 @@ def knots_of(
     chosen = np.unique(np.clip(np.searchsorted(levels, wanted), 0, len(levels) - 1))
     # A piece with few rows has a slope by chance, and the outer ones go on beyond the values seen.
     chosen = chosen[np.minimum(levels[chosen], 1 - levels[chosen]) * len(observed) >= FEWEST_BEYOND]
-    at = np.concatenate([values[:1], between[chosen], values[-1:]])
-    scores = coded(at, np.concatenate([ends[:1], levels[chosen], ends[1:]]))
+    inner = _with_peaks(observed, between[chosen], levels[chosen])
+    at = np.concatenate([values[:1], inner[0], values[-1:]])
+    scores = coded(at, np.concatenate([ends[:1], inner[1], ends[1:]]))
     # Steeper pieces would give values that happen to be close to each other a huge density.
     found, last = [(float(at[0]), float(scores[0]))], (float(at[-1]), float(scores[-1]))
-    for value, score in zip(at[1:-1].tolist(), scores[1:-1].tolist(), strict=True):
+    for value, score, peak in zip(at[1:-1].tolist(), scores[1:-1].tolist(), inner[2].tolist(), strict=True):
         rise, left = score - found[-1][1], last[1] - score
-        if min(rise, left) > _CLOSEST_SCORES and value - found[-1][0] >= STEEPEST * scale * rise:
+        steepest = STEEPEST_PEAK if peak else STEEPEST
+        if min(rise, left) > _CLOSEST_SCORES and value - found[-1][0] >= steepest * scale * rise:
             found.append((value, score))
     return (*found, last)
+
+
+def _with_peaks(observed: Numbers, at: Numbers, levels: Numbers) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_]]:
+    """Inner knots, with one on either side of each value that occurs often; of each, whether a peak ends there.
+
+    Draws from between the two are rounded to that value. This needs a step that all values are multiples of.
+    """
+    step, peaks = _step(observed), _spikes(observed)
+    if not step or not len(peaks):
+        return at, levels, np.zeros(len(at), bool)
+    order = np.sort(observed)
+    lower, upper = peaks[peaks > order[0]], peaks[peaks < order[-1]]
+    apart = (np.abs(at[:, None] - peaks) > 0.5 * step).all(1)
+    places = np.concatenate([at[apart], lower - 0.5 * step, upper + 0.5 * step])
+    left, right = np.searchsorted(order, lower, "left"), np.searchsorted(order, upper, "right")
+    shares = np.concatenate([levels[apart], left / len(order), right / len(order)])
+    ending = np.repeat([False, False, True], [apart.sum(), len(lower), len(upper)])
+    places, first = np.unique(places, return_index=True)  # two peaks next to each other share a knot
+    return places, shares[first], ending[first]
 
 
 def _step(observed: Numbers) -> float:

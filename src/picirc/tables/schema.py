@@ -109,8 +109,9 @@ class Schema:
         all 0 or 1, are Bernoulli; numbers of an integer type (and integers that are floats because some are missing)
         are categories if there are at most ten different ones, each in four rows on average; any numbers, if there are
         at most twenty, each in 100. Of the other numbers, if there are enough, a column with values that occur often is
-        spiked, a skewed or heavy-tailed one is transformed to normal scores, and all others, and constant ones, are
-        Gaussian. An array that holds integers only is judged as a whole: its columns share their categories, or are all
+        spiked (if they are less than half of a column whose values are multiples of a step, they are peaks of a
+        transform to normal scores), a skewed or heavy-tailed one is transformed to normal scores, and all others, and
+        constant ones, are Gaussian. An array that holds integers only is judged as a whole: its columns share their categories, or are all
         Gaussian.
         """
         from picirc.tables.inference import infer_columns
