@@ -91,6 +91,7 @@ def fit_table(
         resume: Continue from the checkpoints in ``out``, if there are any.
 
     Example:
+        >>> import numpy as np
         >>> rng = np.random.default_rng(0)
         >>> height = rng.normal(1.7, 0.1, 80)
         >>> people = {"height": height, "weight": 22 * height**2 + rng.normal(0, 5, 80)}

@@ -111,8 +111,8 @@ class Schema:
         at most twenty, each in 100. Of the other numbers, if there are enough, a column with values that occur often is
         spiked (if they are less than half of a column whose values are multiples of a step, they are peaks of a
         transform to normal scores), a skewed or heavy-tailed one is transformed to normal scores, and all others, and
-        constant ones, are Gaussian. An array that holds integers only is judged as a whole: its columns share their categories, or are all
-        Gaussian.
+        constant ones, are Gaussian. An array that holds integers only is judged as a whole: its columns share their
+        categories, or are all Gaussian.
         """
         from picirc.tables.inference import infer_columns
 
