@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import picirc as pc
-from picirc.tables.candidates import climb
+from picirc.tables.candidates import search
 from picirc.tables.defaults import choose
 
 SMALL = {"kind": "star", "points": 32, "width": 16, "dims": 3, "steps": 60, "held_out": 0.2}
@@ -74,14 +74,14 @@ def test_the_settings_of_a_star_can_be_given():
     assert choose(1000, 10).planned > choose(1000, 10, kind="tree").planned
 
 
-def test_climbing_stops_where_nothing_helps():
+def test_the_search_stops_where_nothing_helps():
     asked = []
 
     def score(place):
         asked.append(place)
         return -abs(np.log2(place[0]) - 5) - abs(np.log(place[1]))
 
-    best = climb(score, (1, 9.0), [(4.0, 1.0), (2.0, 1.0), (1.0, 1 / 3)])
+    best = search(score, (1, 9.0), [(4.0, 1.0), (2.0, 1.0), (1.0, 1 / 3)])
     assert best[0] == 32
     assert best[1] == pytest.approx(1.0)
     assert max(place[0] for place in asked) < 1000

@@ -112,7 +112,7 @@ class Task:
             nets.append("star")
         return ["mixture", *nets]
 
-    def descend(
+    def train_member(
         self, model: Any, number: int, own: Defaults, target: int | None, callbacks: Sequence[Callback], **places: Any
     ) -> tuple[Any, History]:
         """Train a model by gradient, as the member with some number."""
@@ -140,7 +140,7 @@ class Task:
 
     def sharpened(self, members: Sequence[Any], own: Defaults) -> list[tuple[Any, History]]:
         """Go on with the training of members, now for the sake of a column to predict."""
-        return [self.descend(m, number, own.sharpening, self.target, ()) for number, m in enumerate(members)]
+        return [self.train_member(m, number, own.sharpening, self.target, ()) for number, m in enumerate(members)]
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,9 @@ class Nets:
             sigma=own.sigma, correlated=own.block > 1, generator=torch.Generator().manual_seed(task.seed + number),
         )  # fmt: skip
         callbacks = [mixtures.counted(callback, own.steps, done) for callback in task.callbacks]
-        found, history = task.descend(pic, number, own, None, callbacks, **places)
+        found, history = task.train_member(pic, number, own, None, callbacks, **places)
         if task.sharpens and history.stopped != "interrupted":
-            found, history = task.descend(found, number, own.sharpening, task.target, ())
+            found, history = task.train_member(found, number, own.sharpening, task.target, ())
         return found, history
 
 
@@ -310,8 +310,8 @@ class Mixtures:
             return tried[place].worth
 
         moves = [(1.0, 3.0)] if self.classes else [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)]
-        best = climb(score, (1, chosen.smoothing), [(4.0, 1.0)])
-        best = climb(score, best, moves if task.judged else [])
+        best = search(score, (1, chosen.smoothing), [(4.0, 1.0)])
+        best = search(score, best, moves if task.judged else [])
         found = tried[best]
         if task.sharpens and not self.classes:
             return Fitted.of(task, "mixture", found.chosen, task.sharpened(found.members, found.chosen))
@@ -334,7 +334,7 @@ class Mixtures:
         return Fitted.of(task, "mixture", own, pairs)
 
 
-def climb(score: Callable[[Place], float], best: Place, moves: Sequence[tuple[float, float]]) -> Place:
+def search(score: Callable[[Place], float], best: Place, moves: Sequence[tuple[float, float]]) -> Place:
     """Multiply a place by factors, each as often as this helps, until none of them does."""
     waiting = list(moves)
     while waiting:
