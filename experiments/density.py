@@ -19,7 +19,7 @@ from harness import Context, Figures, Job, Settings
 from picirc.data import Dataset
 from stand_ins import cut, stand_in
 
-Model = pc.PIC | pc.HCLT
+Model = pc.PIC | pc.HCLT | pc.TreeMixture
 Structure = pc.LatentTree | pc.RegionGraph
 CHECKPOINT_EVERY = 200  # steps; an interruption writes one too
 
@@ -166,7 +166,8 @@ def build(structure: Structure, categories: int, settings: Settings) -> Model:
             for table in tables.parameters():
                 table *= settings.get("spread", 1.0)
         return tables
-    return pc.PIC(structure, inputs, generator=generator, **options)
+    kind = pc.TreeMixture if settings["kind"] == "mixture" else pc.PIC
+    return kind(structure, inputs, generator=generator, **options)
 
 
 def train(model: Model, rows: Any, valid: Any, settings: Settings, **options: Any) -> tuple[Model, pc.History]:
@@ -184,7 +185,7 @@ def train(model: Model, rows: Any, valid: Any, settings: Settings, **options: An
         "patience": settings["patience"],
         "seed": settings["seed"],
     }
-    if isinstance(model, pc.PIC):
+    if not isinstance(model, pc.HCLT):
         return pc.fit(model, rows, valid, rule=make_rule(settings, settings["states"]), **options)
     return (pc.fit_em if settings["learn"] == "em" else pc.fit)(model, rows, valid, **options)
 

@@ -13,13 +13,14 @@ from plots import BLUE, GREEN, ORANGE, PINK, RED, SKY, canvas, legend_below, lig
 
 PLACE = "beyond the paper"
 PAPER = "published by others: LearnSPN, RAT-SPN, ID-SPN, mixtures of Strudel, HCLT, continuous mixtures (CM)"
-NAMES = {"pic": "PIC", "star": "PIC, star", "hclt-em": "HCLT, EM"}
+NAMES = {"pic": "PIC", "star": "PIC, star", "mixture": "tree mixture", "hclt-em": "HCLT, EM"}
 BEST = "chosen"  # the model with the best validation likelihood, for each seed
 STYLES = {
     "PIC": ("o", BLUE),
     "PIC, star": ("*", SKY),
+    "tree mixture": ("h", GREEN),
     "HCLT, EM": ("s", ORANGE),
-    "LearnSPN": ("v", GREEN),
+    "LearnSPN": ("v", "#555555"),
     "RAT-SPN": ("^", PINK),
     "ID-SPN": ("D", RED),
     "Strudel": ("P", "#888888"),
