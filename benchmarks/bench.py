@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Speed and memory of the tensor program, as ratios to the bare matrix products measured in the same run.
 
 ``make bench`` prints one table and writes the figures to ``benchmarks/results/``. Every case alternates with what it is

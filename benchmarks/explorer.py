@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How long the explorer takes to answer, for a table of 20 columns and a model of the default size.
 
 Usage: ``python benchmarks/explorer.py``; it trains for some steps first, which takes a minute.

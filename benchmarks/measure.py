@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measuring: medians, ratios of interleaved runs, peak memory, and what a figure has to say about its origin."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One circuit in two libraries."""
 
 from __future__ import annotations

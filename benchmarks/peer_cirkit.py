@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same circuit in cirkit and in picirc: cirkit builds it and picirc takes its numbers."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same hidden Chow–Liu tree in SPFlow and in picirc: SPFlow takes the numbers of picirc."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The same circuits with the same parameters in other libraries: agreement, time and memory.
 
 ``make bench-peers`` installs the other libraries in an environment of their own and runs this. The log-likelihoods of

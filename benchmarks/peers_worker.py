@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compares with other libraries under one setting of the allocator: a task on standard input, JSON on the output."""
 
 from __future__ import annotations

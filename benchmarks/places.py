@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the numbers of a circuit lie in the tensors of a model, to exchange them with other libraries."""
 
 from __future__ import annotations

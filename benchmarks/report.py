@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the benchmarks share: running a worker under each setting of the allocator, and writing down the result."""
 
 from __future__ import annotations

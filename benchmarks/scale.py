@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows per second of scoring, imputing and sampling, and learning from Parquet files that grow.
 
 Every fit runs in a process of its own, which reports its time and its peak memory. The table is made on the fly.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of sequences: held-out likelihood and forecasts against the usual methods, and exact against drawn filters.
 
 ``make bench-sequences`` prints all comparisons, losses as well as wins, and writes them to ``benchmarks/results/``.

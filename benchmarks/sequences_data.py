@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Series that come with Python packages, so that nothing has to be fetched, and some that are drawn."""
 
 from __future__ import annotations

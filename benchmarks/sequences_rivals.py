@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What people use for sequences: each learns from one part of a series and forecasts the rest one step ahead.
 
 A forecast is a mixture of normals for each column and the log-density of the row, so that all are scored alike.

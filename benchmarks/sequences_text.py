@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Penn Tree Bank by one homogeneous chain: bits per position of rows of 288 characters, as for the trees."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Public tables that come with Python packages, so that nothing has to be fetched."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a model of a table is compared with.
 
 Tables are data frames of floats (quantities) and strings (categories).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of public tables against the usual methods: likelihood, imputation, classification, synthesis, anomalies.
 
 ``make bench-tables`` runs all jobs with default settings, the smallest tables first, and appends a line for each to

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The training step of PICs and of HCLT-Adam: time against the bare matrix products and against each other, and memory.
 
 ``make bench-training`` prints one table and writes the figures to ``benchmarks/results/``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures training steps under one setting of the allocator: reads what to measure from stdin, writes JSON."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures under one setting of the allocator: reads what to measure from standard input, writes JSON."""
 
 from __future__ import annotations

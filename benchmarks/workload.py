@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The circuit that is measured: a hidden Chow–Liu tree as large as MNIST, its queries, and the bare products in it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Docstrings for the reference, put into the words that the reader of docstrings understands.
 
 Their ``Example:`` is what it calls ``Examples:``. Under that name it becomes a block of code; under ours it would be

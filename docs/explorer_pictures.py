@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Photograph the explorer for the documentation; needs Chromium and playwright.
 
 Usage: ``python docs/explorer_pictures.py``; it fits some small models first, which takes a minute or two.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pages of the site that live elsewhere in the repository, with links that hold in both places.
 
 The experiments, the changelog and the guide for contributors stand where readers of the repository expect them. They

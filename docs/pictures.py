@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Draw the pictures of the documentation anew: run the code of a page and keep the pictures that it writes.
 
 Usage: ``python docs/pictures.py tutorials/images.md tutorials/tables.md``. Pictures of reports need Chromium.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A tour of picirc in a minute: ``make demo``.
 
 Each part of the tour is a function that prints what it shows and may draw into one panel of ``demo.png``.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Handwritten digits: a PIC and a hidden Chow–Liu tree learned from the same structure, compared and drawn."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One model on one data set: load, learn the tree, train, test. Most experiments are lists of this."""
 
 from __future__ import annotations

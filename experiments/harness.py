@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Jobs, their records, and the time that they may take.
 
 An experiment is a list of jobs. A job that ends is one line of ``results.jsonl`` and is not run again, unless its

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the pictures share: colours that colour-blind readers can tell apart, names, and the paired scatter plot."""
 
 from __future__ import annotations

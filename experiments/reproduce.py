@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reproduce a figure or table of the paper: ``python experiments/reproduce.py NAME``.
 
 What has been recorded is not run again, and what was interrupted goes on where it was.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small data sets for trials, in place of those whose files are not there."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Write our figures into ``README.md`` between its marker comments, from the records of the experiments."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an attack reports: how often it was tried, and what did not hold."""
 
 from __future__ import annotations

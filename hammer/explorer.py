@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Requests that say anything, sent to all pages of the explorer: an answer, or an error in words."""
 
 from __future__ import annotations

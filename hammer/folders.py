@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on a map over a folder of files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled loops: libraries that are planted or broken, and sanitizers on odd sizes, threads and processes."""
 
 from __future__ import annotations

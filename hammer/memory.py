@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Results that are kept while others are computed, and memory that does not grow with the number of calls."""
 
 from __future__ import annotations

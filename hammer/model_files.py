@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Model files that are damaged, or made by somebody who means harm: refused in words, or a sound model."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes that are killed, interrupted, out of disk, or two at once: what is on the disk is always whole."""
 
 from __future__ import annotations

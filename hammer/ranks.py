@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attacks on trainings of several processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reports of tables whose names and categories are markup and scripts, opened in a browser."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The campaign: attacks on files, processes, kernels, memory and reports, and one table of what did not hold.
 
 Every attack runs in a process of its own, so that one that dies is a line of the table and not the end of it.

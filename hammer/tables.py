@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that are damaged, malformed or far too large: a result, or one line that says what is wrong."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small circuits with correlated Gaussian columns, and their distribution by enumerating all states of all latents."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Named small circuits, one for each thing that can be different about a circuit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What every test shares: one thread, one seed, no window."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small models that learn and data for them, one for each structure and each family."""
 
 from __future__ import annotations

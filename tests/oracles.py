@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slow and obvious twins of the fast paths: nothing is folded, nothing is shared, everything is in log space."""
 
 from __future__ import annotations

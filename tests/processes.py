@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other processes. They are forked from one that has imported torch already, because importing it takes seconds."""
 
 from __future__ import annotations

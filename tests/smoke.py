@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Use an installed package as a new user would, without the repository and without optional dependencies.
 
 ``make package`` runs this with the Python of an environment that holds the wheel (or the sdist) and nothing else.

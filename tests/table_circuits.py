@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small table circuits, and their joint distribution by a recursion over the units that folds nothing."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Densities relative to a reference that draws latents to their parents."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command line, called in this process wherever that is the same."""
 
 from __future__ import annotations

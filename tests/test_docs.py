@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every Python block of README.md and docs/ runs, and prints what the page says that it prints.
 
 The blocks of one page share one namespace and run in order, in an empty directory. A ``text`` block directly

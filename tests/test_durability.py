@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is left on the disk when it is full, or when a process is killed while it saves."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The average of several models as one circuit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Closed forms against the joint normal assembled from ancestors to descendants."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every experiment of the paper runs from its command, records what it must, and goes on after an interruption."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ctrl-C: exit code 130, one line, and never in the middle of what must stay whole."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What holds for the quadrature of every circuit, whatever the rule."""
 
 from __future__ import annotations

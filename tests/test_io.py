@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving and loading: the same bits, or an error in words."""
 
 from __future__ import annotations

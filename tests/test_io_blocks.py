@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving and loading models with correlated columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hybrid networks, observed parents, joint normals and vectors, against enumeration and dense integration by scipy."""
 
 from __future__ import annotations

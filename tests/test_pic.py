@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PICs with neural functions: what they materialise is the paper's, and any rule will do."""
 
 from __future__ import annotations

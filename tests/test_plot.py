@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Plots: axes in, axes out, and what is drawn is what the model says."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quadrature rules against polynomials, closed forms, scipy and their own known orders."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The engine against the method as it is written down in ``picirc/reference.py``, and that against closed forms."""
 
 from __future__ import annotations

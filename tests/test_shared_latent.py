@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A latent that all functions of a tree depend on: a mixture of trees that share their nets."""
 
 from __future__ import annotations

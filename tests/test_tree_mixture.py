@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Continuous mixtures of trees: against the sum over the points written out, on complete rows and with gaps."""
 
 from __future__ import annotations

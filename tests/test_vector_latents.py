@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latents that are vectors: every query against enumeration over the points, and continuous mixtures that learn."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The best of one PIC in at most two hours of two cores: a tree, and a tree whose functions share one more latent."""
 
 from __future__ import annotations

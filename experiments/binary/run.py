@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Six binary data sets: PICs and HCLTs with one setting for all, beside published test log-likelihoods."""
 
 from __future__ import annotations

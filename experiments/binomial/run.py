@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Binomial inputs (Figure B.1b): PICs against HCLTs by Adam, where one number makes a whole input distribution."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Time and memory of a training step (Figure B.2), each measured in a process of its own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Measures a training; imports nothing that draws, so that a process of its own starts quickly."""
 
 from __future__ import annotations

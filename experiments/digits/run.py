@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PICs against hidden Chow–Liu trees on the 8×8 digits: the same tree, the same number of states, the same search.
 
 Every method gets six settings, tried with a seed of their own and compared on the validation digits. The best one is

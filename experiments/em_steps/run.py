@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EM for PICs against Adam in the same processor time: ``python experiments/em_steps/run.py``.
 
 A step of EM for a PIC computes the expected counts of a batch by one pass up and down, and then takes several steps of

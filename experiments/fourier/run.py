@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fourier features against none (Figure B.3): bits per dimension, and the density of the root."""
 
 from __future__ import annotations

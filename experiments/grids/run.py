@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Another grid after training: bits per dimension against N for three rules, with models of fixed and random grids."""
 
 from __future__ import annotations

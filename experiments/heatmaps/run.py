@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sum regions (Figure B.4): the weights of one latent given its parent, in an HCLT and in QPCs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """MNIST and Fashion-MNIST (Figure 5 and Figure B.1a): PICs against HCLTs of the same size on the same trees."""
 
 from __future__ import annotations

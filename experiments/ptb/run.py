@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The Penn Tree Bank in sentences of 288 characters (Table 1), on a hidden Chow–Liu tree and on a chain."""
 
 from __future__ import annotations

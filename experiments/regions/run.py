@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Region graphs against the hidden Chow–Liu tree on MNIST: the same PIC and the same steps on other structures."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Table and figures of the sanity check, from the lines of its results."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The paper's sanity check (§4.1, Figure 3): how well does quadrature approximate linear-Gaussian trees?
 
 Random trees of 128 latents with one observed variable each have a closed-form likelihood. Their QPCs are

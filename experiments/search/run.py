@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The step sizes that the defaults come from: five for every kind of model on every set, judged on validation."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How much a result depends on the seed: the default PIC on MNIST after 1,000 steps, with ten seeds."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """More steps (Figures 5 and B.1b): whether the ranking of the models depends on how long they are trained."""
 
 from __future__ import annotations

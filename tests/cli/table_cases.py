@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A small table of every kind of column, as rows of texts, and files of it."""
 
 from __future__ import annotations

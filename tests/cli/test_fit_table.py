@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``picirc fit TABLE``."""
 
 from __future__ import annotations

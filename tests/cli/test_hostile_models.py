@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Commands on models from others: one line that says what is wrong, and nothing that controls the terminal."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The program as a user starts it: exit codes, and errors of one line."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of columns come back from models that the command line fitted, in CSV and in Parquet files."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``picirc score``, ``sample``, ``impute``, ``classify``, ``report`` and ``inspect`` for the model of a table."""
 
 from __future__ import annotations

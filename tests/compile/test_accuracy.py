@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Quadrature against closed forms and dense integration: orders, error estimates, and tolerances."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Adaptive quadrature: values, honest errors, and integrands that a fixed grid would miss."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where latents are integrated: derived intervals, given ones, and what cannot be derived."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Nested quadrature: points that follow the conditionals, their number, and where it does not apply."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The folded plan and the sizes announced before anything is allocated."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Points at the posterior, and intervals that are widened: for data that the marginals do not expect."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Static quadrature: rules, sizes, types, and what is refused."""
 
 from __future__ import annotations

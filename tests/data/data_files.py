@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small files in every format that the readers read, written by code that shares nothing with them."""
 
 from __future__ import annotations

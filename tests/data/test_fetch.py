@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Downloads from a server on this machine, which behaves well or badly on purpose."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables in files, read column by column with the types that they have."""
 
 from __future__ import annotations

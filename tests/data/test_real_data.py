@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real files, where there are any: set PICIRC_DATA to the folder that holds them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled circuit against plain recursion over the units, its gradients, and its bookkeeping."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Single steps: scaling of rows over huge ranges, and products with maxima in pieces of every size."""
 
 from __future__ import annotations

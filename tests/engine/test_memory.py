@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Memory that is used again and accounted for, and threads that do not disturb each other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Many inputs at one row as one matrix product, against the sum of their log-densities one by one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The map of a model in real engines, each with two processes; `make test-engines` runs these.
 
 The last bit of a result may depend on the rows that are computed with it, so each part that an engine made is computed

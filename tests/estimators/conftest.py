@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A real table and estimators that are fitted to it once for all tests."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Classification by the joint density of features and label."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Densities: scores, anomalies, conditionals and samples."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Imputation: what is filled in, and what stays."""
 
 from __future__ import annotations

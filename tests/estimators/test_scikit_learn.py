@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The contract of scikit-learn, as scikit-learn checks it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables and networks for the tests of the explorer."""
 
 from __future__ import annotations

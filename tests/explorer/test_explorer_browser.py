@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The pages in a real browser: what a person does with mouse and keyboard, and what goes wrong around them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distributions given values, ranges and sets, against enumeration and dense integration by other queries."""
 
 from __future__ import annotations

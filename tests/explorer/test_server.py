@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server: who may ask, and what a bad request gets."""
 
 from __future__ import annotations

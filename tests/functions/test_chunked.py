@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Piece by piece is the same as at once, and keeps nothing in between."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Families whose parameters are a function of the latents."""
 
 from __future__ import annotations

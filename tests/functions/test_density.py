@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Densities given as functions: domains, parents, and numbers that are none."""
 
 from __future__ import annotations

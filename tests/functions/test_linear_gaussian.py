@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The linear-Gaussian conditional density against scipy."""
 
 from __future__ import annotations

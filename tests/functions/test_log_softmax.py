@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Heads of many categories: the gradient by hand against PyTorch's own."""
 
 from __future__ import annotations

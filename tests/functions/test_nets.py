@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Banks of nets against the formulas written out, one function and one point at a time."""
 
 from __future__ import annotations

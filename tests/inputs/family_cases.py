@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every family with valid parameters, values of its support, and the same distribution from scipy."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Correlated Gaussian columns: every query against an enumeration of all states, with a normal distribution in each."""
 
 from __future__ import annotations

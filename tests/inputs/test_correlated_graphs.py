@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Correlated Gaussian columns in the leaves of region graphs: below mixtures, and in leaves that are used twice."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EM steps: weighted maximum likelihood where the family is exponential, an increase for all."""
 
 from __future__ import annotations

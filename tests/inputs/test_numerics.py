@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Normalising tables: values and gradients against PyTorch in double precision, with and without the compiled loop."""
 
 from __future__ import annotations

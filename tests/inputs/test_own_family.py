@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A family with nothing but the seven abstract methods, and what the defaults make of it."""
 
 from __future__ import annotations

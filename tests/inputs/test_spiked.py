@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gaussians with atoms, against sums over the atoms and integrals over the rest."""
 
 from __future__ import annotations

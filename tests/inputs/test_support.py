@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What families refuse: values outside the support, wrong constructor arguments, missing categories."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probabilities far out, where differences of distribution functions have no digits left."""
 
 from __future__ import annotations

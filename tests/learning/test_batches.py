@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Batches: every row once an epoch, in an order that only the seed decides, from anywhere data come from."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Checkpoints: everything comes back, nothing half-written stays, and what does not fit is refused."""
 
 from __future__ import annotations

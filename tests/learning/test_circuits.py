@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Circuits whose functions are written in PyTorch are trained like models."""
 
 from __future__ import annotations

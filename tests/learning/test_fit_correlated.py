@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learning correlations: what a matrix says, few states cannot."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """EM against its definition: all assignments of the latents written out, and a likelihood that never falls."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training by gradient: it gets better, it can be repeated, and it can be continued."""
 
 from __future__ import annotations

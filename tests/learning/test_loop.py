@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The loop that all trainings share, with steps that only count."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several processes train the model that one process trains, and say so when one of them is gone."""
 
 from __future__ import annotations

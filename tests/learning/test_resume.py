@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Interrupted trainings continue as if they had never stopped; what does not belong together is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Step sizes against torch's own scheduler."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The compiled loops, for the tests that need them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Compiling on the first use, and doing without where that fails: nothing is ever raised."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whole circuits with the compiled loops and without, in single precision."""
 
 from __future__ import annotations

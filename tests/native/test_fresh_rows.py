@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Rows that hold nothing before their first result: what was in the memory does not show."""
 
 from __future__ import annotations

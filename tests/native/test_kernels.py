@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every compiled loop against numpy, for many shapes, with one thread and with two."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Other libraries, where they are installed, give the same answers for the same circuits with the same parameters.
 
 ``make bench-peers`` runs these tests in an environment that has the libraries.

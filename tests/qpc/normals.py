@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Multivariate normals given some of their variables: the closed form that linear-Gaussian circuits must agree with."""
 
 from __future__ import annotations

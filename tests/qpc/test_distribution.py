@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A QPC as one of torch's distributions."""
 
 from __future__ import annotations

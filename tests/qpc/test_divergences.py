@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Inner products of two circuits and the divergences made of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Gradients of the log-likelihood against finite differences, and the buffers behind them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evidence of probability zero: a likelihood of zero, an error where it would be conditioned on, no harm to others."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mistakes in data, masks and evidence: a ValueError that names what is wrong, what was expected and what came."""
 
 from __future__ import annotations

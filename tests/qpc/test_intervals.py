@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Distribution functions and probabilities of boxes, with some variables known exactly or not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Posteriors of the latents: by restricting one to a single state, and in closed form where there is one."""
 
 from __future__ import annotations

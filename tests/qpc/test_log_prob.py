@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Likelihoods: joint, with values missing, and conditional, against the list of everything that can happen."""
 
 from __future__ import annotations

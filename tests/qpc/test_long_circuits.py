@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Hundreds of variables: nothing underflows and nothing overflows, in single precision as in double."""
 
 from __future__ import annotations

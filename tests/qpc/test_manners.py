@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A circuit behaves as other objects of PyTorch do: copies, shapes, derivatives, modes and devices."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Marginals and moments, given evidence or not."""
 
 from __future__ import annotations

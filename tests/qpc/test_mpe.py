@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Probable completions: never worse than slow decoders, and right where one assignment of the latents dominates."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Circuits of neural functions, with shared and separate nets, answer every query like any other."""
 
 from __future__ import annotations

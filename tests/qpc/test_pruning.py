@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pruning: what it costs is bounded, and what is left is a circuit like any other."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Samples: goodness of fit at fixed seeds, with and without evidence, and what stays as it is."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A headless Chromium that opens a file and tells what happened: its messages, its requests, and how the page lies.
 
 It is spoken to over a pipe in the browser's own protocol, so nothing but the browser itself is needed.

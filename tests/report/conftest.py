@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Small models of small tables, fitted once for all tests of the report."""
 
 from __future__ import annotations

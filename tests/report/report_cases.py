@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ways to read a page back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The page in a real browser: nothing goes wrong, nothing is asked for, nothing lies on top of something else."""
 
 from __future__ import annotations

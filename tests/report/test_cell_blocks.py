@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every cell given the others when some columns are correlated, against an enumeration of all states."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every cell given the others, all at once, against one query for each column."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The whole page: well-formed, self-contained, escaped, the same every time, and written whole or not at all."""
 
 from __future__ import annotations

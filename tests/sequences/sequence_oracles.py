@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Slow and obvious twins: enumeration of paths, the Kalman filter and smoother, dense grids in log space."""
 
 from __future__ import annotations

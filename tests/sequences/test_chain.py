@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chains on a grid: the passes agree with sums over all paths, alone and in batches of different lengths."""
 
 from __future__ import annotations

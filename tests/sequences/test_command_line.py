@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """``picirc fit --sequences``, ``forecast`` and ``report``; the page and the estimator."""
 
 from __future__ import annotations

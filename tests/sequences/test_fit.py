@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learned chains: what is fitted, from any kind of data, and what they answer."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Known chains: linear-Gaussian ones are a Kalman filter, others agree with dense references."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Networks written by hand: what is accepted, and an error that names the offender for what is not."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Chow–Liu trees: the heaviest tree by enumeration, and known trees from their own samples."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Topological orders: valid, stable, and honest about cycles."""
 
 from __future__ import annotations

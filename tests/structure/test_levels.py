@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Arrays for the structure learners: how columns are counted, levels of values, and what is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mutual information against loops over pairs, levels and rows."""
 
 from __future__ import annotations

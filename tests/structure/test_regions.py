@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Region graphs against brute force, and the constructors against what they promise."""
 
 from __future__ import annotations

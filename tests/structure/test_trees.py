@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Latent trees against brute force: every property from its definition."""
 
 from __future__ import annotations

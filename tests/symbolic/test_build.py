@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From networks and trees to circuits: every order gives the same function, and nothing superfluous is built."""
 
 from __future__ import annotations

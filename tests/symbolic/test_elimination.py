@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The default order of elimination against all orders."""
 
 from __future__ import annotations

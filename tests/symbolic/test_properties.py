@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Circuits as values: traversal, scopes, free latents, and structural properties with the unit that breaks them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Circuits as text and in the DOT language."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The four units as frozen values, and what they refuse to be made of."""
 
 from __future__ import annotations

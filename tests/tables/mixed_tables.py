@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Tables that several tests use, and models of them that are fitted once."""
 
 from __future__ import annotations

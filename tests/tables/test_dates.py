@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Dates and times are numbers of days in the model, and dates and times in tables."""
 
 from __future__ import annotations

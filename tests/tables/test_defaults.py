@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The settings that the size of a table chooses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Types of columns come back as they went in."""
 
 from __future__ import annotations

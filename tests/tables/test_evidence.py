@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Evidence by range and set, against enumeration, integrals and rejection."""
 
 from __future__ import annotations

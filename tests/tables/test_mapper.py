@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The map over Arrow tables: its parts against the model itself, and what it does in other processes."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Calibration: the marginals of a trained model are those of the table, and densities stay densities."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Whether cells are missing is part of the model, if it is asked for."""
 
 from __future__ import annotations

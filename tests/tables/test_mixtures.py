@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Mixtures of tables: EM with covariances, their average, and the choice between kinds of models."""
 
 from __future__ import annotations

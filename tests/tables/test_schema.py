@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the columns of a table are taken to be, and the way to numbers and back."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns that are not normal: spikes, skew, integers. Densities are exact in the units of the table."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A map over a folder of Parquet files: nothing is lost, nothing is done twice, and mistakes are found beforehand."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Learning from Parquet files a part at a time: the same columns, the same rows, and as good a model."""
 
 from __future__ import annotations

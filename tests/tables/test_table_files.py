@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Models of tables in files: the same answers, or an error in words."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Queries in the units of a table, against the circuit itself, sums and integrals."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Stars: models of tables in which all columns depend on one latent, a vector."""
 
 from __future__ import annotations

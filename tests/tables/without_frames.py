@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a user does who has installed none of the libraries of data frames; this module imports none either."""
 
 from __future__ import annotations
