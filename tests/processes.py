@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch._dynamo", "picirc.cli.fit", "picirc.cli.queries", "picirc.tables"])
+CONTEXT.set_forkserver_preload(["torch._dynamo", "picirc.cli.fit", "picirc.cli.use", "picirc.tables"])
 
 
 class Done(NamedTuple):

@@ -341,7 +341,7 @@ def test_an_interruption_elsewhere_is_quiet(run, monkeypatch):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("picirc.cli.queries.open_model", interrupt)
+    monkeypatch.setattr("picirc.cli.use.open_model", interrupt)
     assert run("eval", "model", "--data", "digits") == (130, "", "picirc: interrupted\n")
 
 

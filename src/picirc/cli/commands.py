@@ -123,7 +123,7 @@ def score(
 
         map_folder(model, table, out, files, reading, "score", refused={"--anomalies": anomalies})
         return
-    from picirc.cli.queries import score_rows
+    from picirc.cli.use import score_rows
 
     score_rows(model, table, reading, out, anomalies, given)
 
@@ -164,7 +164,7 @@ def sample(
             with an apostrophe in front.
         query: The quadrature.
     """
-    from picirc.cli.queries import write_samples
+    from picirc.cli.use import write_samples
 
     write_samples(model, out, count, seed, query, spreadsheet_safe, given, gaps)
 
@@ -204,7 +204,7 @@ def impute(
 
         map_folder(model, table, out, files, reading, "impute", refused={"--copies": copies}, how=how, seed=seed)
         return
-    from picirc.cli.queries import write_filled
+    from picirc.cli.use import write_filled
 
     write_filled(model, table, reading, out, how, seed, copies, given)
 
@@ -239,7 +239,7 @@ def classify(
 
         map_folder(model, table, out, files, reading, "classify", column=column)
         return
-    from picirc.cli.queries import write_classes
+    from picirc.cli.use import write_classes
 
     write_classes(model, table, reading, out, column, given)
 
@@ -267,7 +267,7 @@ def report(
     if is_sequence_model(model):
         write_sequence_page(model, data, reading, out, seed)
         return
-    from picirc.cli.queries import write_page
+    from picirc.cli.use import write_page
 
     write_page(model, data, reading, out, seed)
 
@@ -297,7 +297,7 @@ def explore(
     if is_sequence_model(model):
         serve_sequence_page(model, data, reading, port, browser=browser)
         return
-    from picirc.cli.queries import serve_page
+    from picirc.cli.use import serve_page
 
     serve_page(model, data, reading, port, browser=browser)
 
@@ -335,7 +335,7 @@ def evaluate(model: Path, /, *, data: DataOptions = _DATA, query: QueryOptions =
         data: The data.
         query: The quadrature.
     """
-    from picirc.cli.queries import print_scores
+    from picirc.cli.use import print_scores
 
     print_scores(model, data, query)
 
@@ -348,7 +348,7 @@ def inspect(model: Path = _FOLDER, /, *, points: int | None = None, batch: int =
         points: The number of quadrature points of a pic; by default what it was validated with.
         batch: The number of rows of a batch.
     """
-    from picirc.cli.queries import print_sizes
+    from picirc.cli.use import print_sizes
 
     print_sizes(model, points, batch)
 

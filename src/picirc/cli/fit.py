@@ -37,7 +37,7 @@ from picirc.cli.options import (
     differing,
     given,
 )
-from picirc.cli.queries import MAKER, make_circuit, make_rule, scores, tell
+from picirc.cli.use import MAKER, make_circuit, make_rule, scores, tell
 from picirc.data.dataset import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame
 from picirc.data.streams import Stream

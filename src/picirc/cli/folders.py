@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from picirc.cli.files import model_and_table
 from picirc.cli.options import FolderOptions, TableOptions, differing
-from picirc.cli.queries import find_model, say, tell
+from picirc.cli.use import find_model, say, tell
 from picirc.errors import ArgumentError
 from picirc.tables.mapping import mapper, plan_spread
 

@@ -23,7 +23,7 @@ from picirc.cli.options import (
     command_line,
     differing,
 )
-from picirc.cli.queries import MAKER, find_model, serve, tell
+from picirc.cli.use import MAKER, find_model, serve, tell
 from picirc.data.frames import Frame
 from picirc.data.tables import dtype_for, encode_table
 from picirc.errors import ArgumentError
