@@ -28,7 +28,7 @@ from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree, latent_tree, star
 from picirc.tables import mixtures
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import FEWEST_STAR_COLUMNS, LEAST_GAIN, MOST_TREE_COLUMNS, STAR_SHARE, Defaults
+from picirc.tables.defaults import FEWEST_STAR_COLUMNS, LEAST_GAIN, MOST_TREE_COLUMNS, MOST_WORK, STAR_SHARE, Defaults
 from picirc.tables.model import rule_of
 from picirc.tables.schema import Schema
 from picirc.tables.streaming import StreamRows, TableData
@@ -299,14 +299,17 @@ class Mixtures:
         """Train the members; ``rival`` makes no difference, as mixtures take little time."""
         task, chosen = self.task, self.chosen
         tried: dict[Place, Fitted] = {}
-        most = mixtures.most_states(task.schema, task.rows, chosen)
+        groups = max(1, self.classes)
+        work = groups * mixtures.work_of_state(task.schema, task.rows, chosen)
 
         def score(place: Place) -> float:
-            states = place[0]
-            if states < 1 or (states > 1 and states * max(1, self.classes) > most):
+            if place in tried:
+                return tried[place].worth
+            states, before = place[0], sum(states for states, _ in tried)
+            allowed = groups * states <= chosen.states and work * (before + states) <= MOST_WORK
+            if states < 1 or (states > 1 and not allowed):
                 return -math.inf
-            if place not in tried:
-                tried[place] = self._at(place, len(tried))
+            tried[place] = self._at(place, len(tried))
             return tried[place].worth
 
         moves = [(1.0, 3.0)] if self.classes else [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)]
