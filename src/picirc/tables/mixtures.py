@@ -151,7 +151,7 @@ def _member(
         schedule=Cosine(0.9, 0.02, period=None),
         smoothing=chosen.smoothing * share,
         validate_every=min(every, steps or most),
-        patience=2 * every if whole else most,
+        patience=2 * every if whole else most // 4,
         seed=seed,
         callbacks=callbacks,
     )
