@@ -197,6 +197,12 @@ def test_an_interrupted_training_returns_the_best_so_far():
     assert history.records[-1]["step"] == 10
 
 
+def test_a_callback_ends_a_training():
+    model, history = run(peak(6), callbacks=[Interrupt(10, StopIteration)])
+    assert int(model.count) == 6
+    assert (history.stopped, history.records[-1]["step"]) == ("ended by a callback", 10)
+
+
 def test_an_interruption_before_the_first_record_returns_what_there_is():
     def step(number: int, size: float) -> float:
         if number == 5:

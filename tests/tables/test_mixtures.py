@@ -12,7 +12,7 @@ from scipy import stats
 
 import picirc as pc
 from picirc.inputs.correlated import Block, correlation, raw_correlation
-from picirc.tables import mixtures
+from picirc.tables import candidates, mixtures
 
 FAST = {"held_out": 0.2, "members": 2, "states": 4, "em_steps": 10, "kind": "mixture"}
 
@@ -189,12 +189,44 @@ def test_progress_is_written_to_the_error_stream_if_asked_for(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_mixtures_that_would_take_long_are_not_tried(monkeypatch):
+def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
     table, few = ring(200), {"kind": "mixture", "em_steps": 5, "members": 1}
-    assert pc.fit_table(table, settings=few).qpc.parameters.inputs[0].shape[1] > 4
-    work = 200 * 20 * 2**2  # rows, steps, columns
-    monkeypatch.setattr(mixtures, "MOST_WORK", work)
-    assert pc.fit_table(table, settings=few).qpc.parameters.inputs[0].shape[1] == 1
+    schema, tried = pc.Schema.infer(table), []
+    train = mixtures.train
+
+    def noted(schema, rows, splits, states, *others):
+        tried.append(states)
+        return train(schema, rows, splits, states, *others)
+
+    monkeypatch.setattr(mixtures, "train", noted)
+    pc.fit_table(table, settings=few)
+    assert max(tried) > 4
+    work = mixtures.work_of_state(schema, schema.encode(table), pc.tables.choose(200, 2, **few))
+    for most, expected in ((20, [4, 1, 8, 2]), (3, [1])):
+        tried.clear()
+        monkeypatch.setattr(candidates, "MOST_WORK", most * work)
+        pc.fit_table(table, settings=few)
+        assert sum(tried) <= most
+        assert tried[: len(expected)] == expected[: len(tried)]
+
+
+def test_mixtures_of_many_columns_are_trained_in_single_precision(monkeypatch):
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 12)) + rng.normal(size=(60, 12))
+    schema, every = pc.Schema.infer(table), np.arange(60)
+    rows, chosen = schema.encode(table), pc.tables.choose(60, 12)
+
+    def trained():
+        return mixtures.train(schema, rows, [(every[:50], every[50:])], 2, chosen, seed=0)[0]
+
+    narrow, _ = trained()
+    monkeypatch.setattr(mixtures, "FEWEST_WIDE", 10)
+    wide, history = trained()
+    assert (narrow.inputs[0].dtype, wide.inputs[0].dtype) == (torch.float64, torch.float32)
+    assert history.records[0]["step"] == 2
+    with torch.no_grad():
+        found, expected = (float(model().log_prob(rows).mean()) for model in (wide, narrow))
+    assert found == pytest.approx(expected, abs=0.5)
 
 
 def test_a_small_table_may_have_a_mixture_for_a_label():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import picirc as pc
-from picirc.tables.candidates import search
+from picirc.tables.candidates import out_of_reach, search
 from picirc.tables.defaults import choose
 
 SMALL = {"kind": "star", "points": 32, "width": 16, "dims": 3, "steps": 60, "held_out": 0.2}
@@ -86,3 +86,14 @@ def test_the_search_stops_where_nothing_helps():
     assert best[0] == 32
     assert best[1] == pytest.approx(1.0)
     assert max(place[0] for place in asked) < 1000
+
+
+@pytest.mark.parametrize(("rival", "ends"), [(-10.0, 1000), (-1.5, 1000), (-0.5, 400), (3.0, 200), (-np.inf, 1000)])
+def test_a_training_that_cannot_win_ends_early(rival, ends):
+    call, step = out_of_reach(rival, 1000), 0
+    try:
+        for step in range(50, 1001, 50):
+            call({"step": step, "valid": -1.0 - 100 / step})
+    except StopIteration:
+        pass
+    assert step == ends

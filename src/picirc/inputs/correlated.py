@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -67,7 +68,7 @@ class Block:
 
         def found(own: Tensor) -> Tensor:
             some = x[:, own]
-            return self._log_density(_Patterns.of(some, self.matrices), self._scores(some))
+            return self._log_density(self._patterns(some), self._scores(some))
 
         return self._in_pieces(found, x, 1)
 
@@ -85,8 +86,8 @@ class Block:
         def found(own: Tensor) -> Tensor:
             some = x[:, own]
             scores = self._scores(some)
-            scores = scores + _Patterns.of(some, self.matrices).regress(scores)
-            return self._log_density(_Patterns.of(torch.zeros_like(some), self.matrices), scores)
+            scores = scores + self._patterns(some).regress(scores)
+            return self._log_density(self._patterns(torch.zeros_like(some)), scores)
 
         return self._in_pieces(found, x, 1)
 
@@ -98,7 +99,7 @@ class Block:
 
         def found(own: Tensor) -> Tensor:
             some = x[:, own]
-            patterns = _Patterns.of(some, self.matrices)
+            patterns = self._patterns(some)
             return self._located(patterns.regress(self._scores(some)), patterns.variance().sqrt()[:, patterns.which])
 
         return self._in_pieces(found, x, 2)
@@ -108,7 +109,7 @@ class Block:
 
         def found(own: Tensor) -> Tensor:
             some = x[:, own]
-            patterns = _Patterns.of(some, self.matrices)
+            patterns = self._patterns(some)
             scores = self._scores(some)
             expected = patterns.regress(scores)
             variance = torch.where(patterns.seen, 1 / patterns.precision_given_others(), patterns.variance())
@@ -130,7 +131,7 @@ class Block:
         shares = weights.unflatten(0, (len(std), -1))
 
         def found(own: Tensor) -> Tensor:
-            patterns = _Patterns.of(x[:, own], self.matrices)
+            patterns = self._patterns(x[:, own])
             scale = torch.einsum("gkb,gik,gjk->gbij", shares[:, :, own], std, std)
             return (scale * patterns.covariances()[:, patterns.which]).sum(0)
 
@@ -191,7 +192,7 @@ class Block:
         total = self.params.new_zeros(states, size, size)
         for own in self._pieces(x):
             some, flows = x[:, own], flow[:, own]
-            patterns = _Patterns.of(some, self.matrices)
+            patterns = self._patterns(some)
             scores = self._scores(some)
             if patterns.gaps:
                 scores = scores + patterns.regress(scores)
@@ -232,9 +233,16 @@ class Block:
         """The correlation matrices of all parts, ``(parts, m, m)``."""
         return self.matrix.view(-1, *self.matrix.shape[-2:])
 
+    @cached_property
+    def _factored(self) -> _Factored:
+        return _Factored(self.matrices)
+
+    def _patterns(self, x: Tensor) -> _Patterns:
+        return _Patterns.of(x, self._factored)
+
     def _completed(self, matrices: Tensor, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
         mean, std = self.params[:, state].unbind(-1)  # (m, batch)
-        patterns = _Patterns.of(x, matrices)
+        patterns = _Patterns.of(x, _Factored(matrices))
         found = patterns.regress(((x - mean) / std).nan_to_num(0.0)[None, :, None])  # (1, m, 1, batch)
         if noise is not None:
             found = found + patterns.shocks(noise[None, :, None])
@@ -312,6 +320,29 @@ def _normal_form(family: Gaussian, mean: Tensor, covariance: Tensor) -> tuple[Te
 
 
 @dataclass(frozen=True, eq=False)
+class _Factored:
+    """Correlation matrices ``(parts, m, m)`` and their inverses, which are computed once, when first needed.
+
+    The inverses are in double precision, as few digits would be left where correlations are strong.
+    """
+
+    matrices: Tensor
+
+    @cached_property
+    def root(self) -> Tensor:
+        """The inverses of the Cholesky factors."""
+        unit = torch.eye(self.matrices.shape[-1], dtype=torch.float64, device=self.matrices.device)
+        factors = torch.linalg.cholesky(self.matrices.double())
+        found: Tensor = torch.linalg.solve_triangular(factors, unit, upper=False)
+        return found
+
+    @cached_property
+    def precision(self) -> Tensor:
+        """The inverses of the matrices."""
+        return self.root.mT @ self.root
+
+
+@dataclass(frozen=True, eq=False)
 class _Patterns:
     """The different sets of missing columns in a batch, with what follows from each.
 
@@ -320,8 +351,7 @@ class _Patterns:
     those of shorter patterns are padded.
     """
 
-    inverse: Tensor  # of the Cholesky factors of the correlation matrices, `(parts, m, m)`
-    precision: Tensor  # the inverses P of the matrices
+    factored: _Factored
     seen: Tensor  # `(patterns, m)`, true where a column is observed
     which: Tensor  # the pattern of each data point `(batch,)`
     places: Tensor  # the missing columns `(patterns, k)`, zero for padding
@@ -330,7 +360,7 @@ class _Patterns:
     spread: Tensor  # the covariances V, likewise
 
     @staticmethod
-    def of(x: Tensor, matrices: Tensor) -> _Patterns:
+    def of(x: Tensor, factored: _Factored) -> _Patterns:
         missing = x.isnan().T
         if bool(missing.any()):
             gone, which = torch.unique(missing, dim=0, return_inverse=True)
@@ -341,20 +371,23 @@ class _Patterns:
         places = gone.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :longest]
         filled = gone.gather(1, places)
         places = places.masked_fill(~filled, 0)
-        # In double precision, as an inverse has few digits left where correlations are strong.
-        unit = torch.eye(matrices.shape[-1], dtype=torch.float64, device=x.device)
-        inverse = torch.linalg.solve_triangular(torch.linalg.cholesky(matrices.double()), unit, upper=False)
-        precision = inverse.mT @ inverse
-        small = spread = precision.new_empty(len(matrices), len(gone), 0, 0)
+        small = spread = factored.matrices.new_empty(len(factored.matrices), len(gone), 0, 0)
         if longest:
             both = filled.unsqueeze(2) & filled.unsqueeze(1)
-            part = precision[:, places.unsqueeze(2), places.unsqueeze(1)]
+            part = factored.precision[:, places.unsqueeze(2), places.unsqueeze(1)]
             small = torch.linalg.cholesky(torch.where(both, part, torch.diag_embed((~filled).double())))
-            spread = torch.cholesky_inverse(small)
-        inverse, precision, small, spread = (
-            tensor.to(matrices.dtype) for tensor in (inverse, precision, small, spread)
-        )
-        return _Patterns(inverse, precision, ~gone, which, places, filled, small, spread)
+            small, spread = (tensor.to(factored.matrices.dtype) for tensor in (small, torch.cholesky_inverse(small)))
+        return _Patterns(factored, ~gone, which, places, filled, small, spread)
+
+    @property
+    def inverse(self) -> Tensor:
+        """The inverses of the Cholesky factors of the correlation matrices, ``(parts, m, m)``."""
+        return self.factored.root.to(self.factored.matrices.dtype)
+
+    @property
+    def precision(self) -> Tensor:
+        """The inverses P of the matrices."""
+        return self.factored.precision.to(self.factored.matrices.dtype)
 
     @property
     def gaps(self) -> bool:

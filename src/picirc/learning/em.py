@@ -70,7 +70,7 @@ def fit_em(
         out: The folder for checkpoints.
         checkpoint_every: Steps between checkpoints.
         resume: Continue from the checkpoint in ``out``.
-        callbacks: Called with every record.
+        callbacks: Called with every record; one that raises ``StopIteration`` ends the training.
 
     Returns:
         A copy of the model with the parameters that were best on validation, and the history.

@@ -97,7 +97,7 @@ def fit(
         checkpoint_every: Steps between checkpoints.
         resume: Continue from the checkpoint in ``out``, bit for bit as if training had never stopped; with the same
             settings, and from a loader that begins with the same seed.
-        callbacks: Called with every record.
+        callbacks: Called with every record; one that raises ``StopIteration`` ends the training.
 
     Returns:
         A copy of the model with the parameters that were best on validation, and the history. Ctrl-C ends the training

@@ -102,7 +102,7 @@ class Settings:
         out: The folder for checkpoints; None for no checkpoints.
         checkpoint_every: Steps between checkpoints.
         resume: Whether to continue from the folder's checkpoint.
-        callbacks: What is told of every record.
+        callbacks: What is told of every record; one that raises ``StopIteration`` ends the training.
         writes: Whether this process writes checkpoints; only the first of several does.
     """
 
@@ -204,7 +204,10 @@ class Loop:
             self.history.stopped = "all steps done"
         self._whole = True
         for callback in self.settings.callbacks if due else ():
-            callback(self.history.records[-1])
+            try:
+                callback(self.history.records[-1])
+            except StopIteration as reason:
+                self.history.stopped = self.history.stopped or str(reason) or "ended by a callback"
         if self._step % self.settings.checkpoint_every == 0 or self.history.stopped:
             self._checkpoint()
 

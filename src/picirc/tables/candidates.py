@@ -20,7 +20,7 @@ import torch
 from picirc.data.dataset import hold_out
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
-from picirc.learning.history import Callback, History
+from picirc.learning.history import Callback, History, Record
 from picirc.learning.processes import Processes
 from picirc.model import Model
 from picirc.pic import PIC, Ensemble
@@ -28,7 +28,15 @@ from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree, latent_tree, star
 from picirc.tables import mixtures
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import FEWEST_STAR_COLUMNS, LEAST_GAIN, MOST_TREE_COLUMNS, STAR_SHARE, Defaults
+from picirc.tables.defaults import (
+    FEWEST_STAR_COLUMNS,
+    LEAST_GAIN,
+    MOST_TREE_COLUMNS,
+    MOST_WORK,
+    RACE_PART,
+    STAR_SHARE,
+    Defaults,
+)
 from picirc.tables.model import rule_of
 from picirc.tables.schema import Schema
 from picirc.tables.streaming import StreamRows, TableData
@@ -253,19 +261,24 @@ class Nets:
         out = self.task.checkpoints["out"]
         for number in range(self.chosen.members):
             places = self.task.checkpoints | {"out": None if out is None else out / f"member{number}"}
-            pairs.append(self._member(number, self.chosen, self.done + number * self.chosen.steps, places))
+            done = self.done + number * self.chosen.steps
+            pairs.append(self._member(number, self.chosen, done, places, [out_of_reach(rival, self.chosen.steps)]))
             history = pairs[-1][1]
             if history.stopped == "interrupted" or history.best["valid"] < rival:
                 break
         return Fitted.of(self.task, self.kind, self.chosen, pairs)
 
-    def _member(self, number: int, own: Defaults, done: int, places: Mapping[str, Any]) -> tuple[PIC, History]:
+    def _member(
+        self, number: int, own: Defaults, done: int, places: Mapping[str, Any], ends: Sequence[Callback] = ()
+    ) -> tuple[PIC, History]:
         task = self.task
         pic = PIC(
             self.structure, task.schema.families, own.width, own.sharing, own.input_sharing, dims=own.dims,
             sigma=own.sigma, correlated=own.block > 1, generator=torch.Generator().manual_seed(task.seed + number),
         )  # fmt: skip
         callbacks = [mixtures.counted(callback, own.steps, done) for callback in task.callbacks]
+        # Whole rows say little about how well a column will be predicted in the end.
+        callbacks += () if task.sharpens else ends
         found, history = task.train_member(pic, number, own, None, callbacks, **places)
         if task.sharpens and history.stopped != "interrupted":
             found, history = task.train_member(found, number, own.sharpening, task.target, ())
@@ -299,14 +312,17 @@ class Mixtures:
         """Train the members; ``rival`` makes no difference, as mixtures take little time."""
         task, chosen = self.task, self.chosen
         tried: dict[Place, Fitted] = {}
-        most = mixtures.most_states(task.schema, task.rows, chosen)
+        groups = max(1, self.classes)
+        work = groups * mixtures.work_of_state(task.schema, task.rows, chosen)
 
         def score(place: Place) -> float:
-            states = place[0]
-            if states < 1 or (states > 1 and states * max(1, self.classes) > most):
+            if place in tried:
+                return tried[place].worth
+            states, before = place[0], sum(states for states, _ in tried)
+            allowed = groups * states <= chosen.states and work * (before + states) <= MOST_WORK
+            if states < 1 or (states > 1 and not allowed):
                 return -math.inf
-            if place not in tried:
-                tried[place] = self._at(place, len(tried))
+            tried[place] = self._at(place, len(tried))
             return tried[place].worth
 
         moves = [(1.0, 3.0)] if self.classes else [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)]
@@ -332,6 +348,25 @@ class Mixtures:
             members = mixtures.of_classes(*table, task.target, place[0], own, task.seed)
             pairs = task.sharpened(members, own) if task.sharpens else [(member, History()) for member in members]
         return Fitted.of(task, "mixture", own, pairs)
+
+
+def out_of_reach(rival: float, steps: int) -> Callback:
+    """A callback that ends a training of so many steps if it will not reach the score of a rival.
+
+    That is what follows from twice the gain since half as many steps, each time that their number doubles.
+    """
+    best: dict[float, float] = {}
+
+    def call(record: Record) -> None:
+        step = record["step"]
+        best[step] = max(record["valid"], *best.values()) if best else record["valid"]
+        before = [score for at, score in best.items() if at <= step / 2]
+        if before and step * RACE_PART >= steps:
+            gain = best[step] - before[-1]
+            if best[step] + 2 * gain * math.log2(steps / step) < rival:
+                raise StopIteration("the score of another model is out of reach")
+
+    return call
 
 
 def search(score: Callable[[Place], float], best: Place, moves: Sequence[tuple[float, float]]) -> Place:

@@ -80,9 +80,12 @@ FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
 RACE_PART = 5
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
-# A mixture is not tried if its states times the rows that EM sees times the square of the number of correlated columns
-# are more than this, which takes minutes.
-MOST_WORK = 5e11
+# The search for the best mixture takes minutes with so much work: for every state that was tried and every row that EM
+# saw, the square of the number of correlated columns, and this for each column.
+MOST_WORK, WORK_OF_COLUMN = 2e12, 32
+# With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
+# single precision saves half of the time and memory.
+FEWEST_WIDE = 100
 LEAST_GAIN = 2e-3  # nats of a row held out, for which another size of a mixture is taken
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000

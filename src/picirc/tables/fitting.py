@@ -58,7 +58,8 @@ def fit_table(
     they are correlated, every other column has a latent of its own, and the tree of the latents is the Chow–Liu tree of
     the columns; its training stops when the likelihood of the rows held out no longer improves. A *star* is a circuit
     in which all columns depend on one latent, a vector. It is tried if nearly all are categories: tree and star are
-    then trained for a fifth of the steps, and the better one in full. For a small table several models are trained,
+    then trained for a fifth of the steps, and the better one in full, unless the score of the mixture gets out of its
+    reach. For a small table several models are trained,
     each with other rows held out, and averaged. In the end the marginals of the model are made those of the table, if
     rows held out are more probable with that. Everything that is not given is chosen from the size of the table. If
     settings of the nets are given (``points``, ``width``, ``steps``, …) and no ``kind``, the model is a tree.

@@ -18,7 +18,7 @@ from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import star
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, MOST_WORK, Defaults
+from picirc.tables.defaults import FEWEST_WIDE, MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, WORK_OF_COLUMN, Defaults
 from picirc.tables.schema import Schema
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
@@ -28,11 +28,10 @@ _USUAL_STEPS = 20  # of EM, if each sees all rows
 _JOINT_STEPS = 5  # of EM for the states of all classes together
 
 
-def most_states(schema: Schema, rows: Numbers, chosen: Defaults) -> int:
-    """The largest number of states that is tried: one, or as many as are allowed and take no more than minutes."""
+def work_of_state(schema: Schema, rows: Numbers, chosen: Defaults) -> float:
+    """An estimate of the multiplications that EM takes for each state of one mixture, all members included."""
     seen = len(rows) * (_USUAL_STEPS if len(rows) <= MOST_ROWS_AT_ONCE else chosen.em_passes)
-    affordable = MOST_WORK / (seen * max(1, len(_joint(schema))) ** 2)
-    return max(1, min(chosen.states, int(affordable)))
+    return seen * chosen.members * (len(_joint(schema)) ** 2 + WORK_OF_COLUMN * schema.width)
 
 
 def is_affordable(schema: Schema, rows: Numbers) -> bool:
@@ -135,13 +134,14 @@ def _member(
 ) -> tuple[HCLT, History]:
     kept, held = split
     whole = len(kept) <= MOST_ROWS_AT_ONCE
-    dtype = torch.float64 if whole else torch.float32
+    wide = len(_joint(schema)) > FEWEST_WIDE
+    dtype = torch.float64 if whole and not wide else torch.float32
     source = torch.Generator().manual_seed(seed)
     model = HCLT(star(schema.width), schema.families, states, correlated=True, generator=source, dtype=dtype)
     batch = None if whole else max(2048, 16 * states)
     share = 1.0 if batch is None else min(1.0, batch / len(kept))
     most = chosen.em_steps if whole else max(80, round(chosen.em_passes / share))
-    every = 5 if whole else max(1, most // 10)
+    every = (2 if wide else 5) if whole else max(1, most // 10)
     return fit_em(
         model,
         rows[kept],
@@ -151,7 +151,7 @@ def _member(
         schedule=Cosine(0.9, 0.02, period=None),
         smoothing=chosen.smoothing * share,
         validate_every=min(every, steps or most),
-        patience=10 if whole else most,
+        patience=2 * every if whole else most // 4,
         seed=seed,
         callbacks=callbacks,
     )
