@@ -103,6 +103,18 @@ def model_jobs(settings: Settings, models: Mapping[str, Settings], extra: Extra 
     return found
 
 
+def listed_jobs(settings: Settings) -> list[Job]:
+    """A job for every set and every model in ``models``, which has settings of its own; the first seed of all first."""
+    return [
+        density_job(
+            f"{data}-{name}-seed{seed}", {**settings["common"], "data": data, "model": name, "seed": seed, **own}
+        )
+        for seed in settings["seeds"]
+        for data in settings["data"]
+        for name, own in settings["models"].items()
+    ]
+
+
 def load_data(name: str, quick: bool) -> Dataset:
     """A data set; in a trial a few rows of it, or something like it if its files are not there."""
     return _load(name, quick)

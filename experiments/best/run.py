@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from density import density_job
+from density import listed_jobs
 from harness import Job, Record, read_settings
 from plots import BLUE, NAMES, bars, canvas
 
@@ -38,15 +38,7 @@ PAPER = "MNIST 1.18, Fashion-MNIST 3.27 (SparsePC 1.14, 3.27)"
 
 def jobs(quick: bool) -> list[Job]:
     """Every model on every set."""
-    settings = read_settings(__file__, quick)
-    return [
-        density_job(
-            f"{data}-{name}-seed{seed}", {**settings["common"], "data": data, "model": name, "seed": seed, **own}
-        )
-        for seed in settings["seeds"]
-        for data in settings["data"]
-        for name, own in settings["models"].items()
-    ]
+    return listed_jobs(read_settings(__file__, quick))
 
 
 def draw(records: Sequence[Record], folder: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
 
-from density import density_job
+from density import listed_jobs
 from harness import Job, Record, read_settings
 from plots import BLUE, GREEN, ORANGE, PINK, RED, SKY, canvas, legend_below, light_grid
 
@@ -35,15 +35,7 @@ Values = dict[str, list[float]]  # test log-likelihoods by method, one for each 
 
 def jobs(quick: bool) -> list[Job]:
     """All models on every set, the first seed of all of them first."""
-    settings = read_settings(__file__, quick)
-    return [
-        density_job(
-            f"{data}-{name}-seed{seed}", {**settings["common"], "data": data, "model": name, "seed": seed, **own}
-        )
-        for seed in settings["seeds"]
-        for data in settings["data"]
-        for name, own in settings["models"].items()
-    ]
+    return listed_jobs(read_settings(__file__, quick))
 
 
 def results(records: Sequence[Record]) -> dict[str, Values]:
