@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Docstrings for the reference, put into the words that the reader of docstrings understands.
+"""Adapt docstrings to the parser of the reference pages.
 
-Their ``Example:`` is what it calls ``Examples:``. Under that name it becomes a block of code; under ours it would be
-prose, in which ``>>>`` opens a quotation. The underscore of ``Σ_i`` is an index, not the beginning of emphasis; and of
-a reference such as ``:class:`~picirc.tables.Schema``` the name is shown.
+The parser renders ``Examples:`` as code, but ``Example:`` as prose, in which ``>>>`` starts a quotation; so the section
+is renamed. The underscore of ``Σ_i`` is an index and must not start emphasis. A reference such as
+``:class:`~picirc.tables.Schema``` is replaced by the name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from griffe import Extension, Object
 
 
 class Docstrings(Extension):
-    """Examples as code, and indices as they are written."""
+    """Render examples as code and indices literally."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Adapt the docstring of one object."""

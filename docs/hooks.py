@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of the site that live elsewhere in the repository, with links that hold in both places.
+"""Include pages from elsewhere in the repository, with links that work in both places.
 
-The experiments, the changelog and the guide for contributors stand where readers of the repository expect them. They
-are taken into the site from there, and a link that leads out of ``docs/`` (or, in those files, into it) is turned
-into one between pages. A link to a file that is no part of the site, such as a program, becomes its text.
+The experiments, the changelog and the guide for contributors are where readers of the repository expect them. The site
+includes them from there, and rewrites links that lead out of ``docs/`` (or, in those files, into it) to links between
+pages. A link to a file that is not part of the site, such as a program, is replaced by its text.
 """
 
 from __future__ import annotations

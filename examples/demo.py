@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tour of picirc in a minute: ``make demo``.
+"""A one-minute tour of picirc: ``make demo``.
 
-Each part of the tour is a function that prints what it shows and may draw into one panel of ``demo.png``.
+Each part of the tour is a function that prints its results and may draw into one panel of ``demo.png``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STYLES = {"trapezoidal": ("o", "#0072B2"), "Gauss–Legendre": ("x", "#D55E00"),
 
 
 def two_latents() -> pc.BayesNet:
-    """Two continuous latents and two observed variables, of which one depends on both latents."""
+    """Return a network of two latents and two observed variables, one of which depends on both latents."""
     net = pc.BayesNet()
     net.latent("z1", pc.LinearGaussian(bias=0.0, std=1.0))
     net.latent("z2", pc.LinearGaussian({"z1": 0.8}, bias=0.1, std=0.5))
@@ -43,14 +43,14 @@ def two_latents() -> pc.BayesNet:
 
 
 def quadrature(panel: Axes) -> None:
-    """A Bayesian network becomes a circuit, and the circuit a number: in closed form and by quadrature."""
+    """Turn a Bayesian network into a circuit, and evaluate it in closed form and by quadrature."""
     circuit = pc.from_bayesnet(two_latents())
     exact = circuit.exact()
     x = exact.sample(100, torch.Generator().manual_seed(0))
     heading("A Bayesian network with continuous latents as an integral circuit")
     print(circuit)
     heading("Its log-likelihood by static quadrature, against the closed form")
-    print("The largest error over 100 data points, and in brackets what the circuit itself estimates.\n")
+    print("The largest error over 100 data points, and in brackets the circuit's own estimate of it.\n")
     errors: dict[str, list[float]] = {name: [] for name in RULES}
     print("   N" + "".join(f"{name:>22s}" for name in RULES))
     for n in POINTS:
@@ -68,7 +68,7 @@ def quadrature(panel: Axes) -> None:
 
 
 def other_ways(circuit: pc.Circuit, exact: pc.ExactGaussian, x: torch.Tensor) -> None:
-    """Points that follow the integrand: exponential in the depth, or anew for each data point."""
+    """Integrate with nested points, at a cost exponential in the depth, and adaptively for each data point."""
     truth = exact.log_prob(x)
     print("\nPoints that move with the integrand (5 data points):\n")
     for n in (8, 32, 96):
@@ -84,12 +84,12 @@ def other_ways(circuit: pc.Circuit, exact: pc.ExactGaussian, x: torch.Tensor) ->
 
 
 def largest(values: torch.Tensor) -> float:
-    """The largest absolute value."""
+    """Return the largest absolute value."""
     return float(values.abs().max())
 
 
 def ascii_plot(xs: Sequence[int], errors: Errors, width: int = 60) -> str:
-    """Errors on a logarithmic scale, a power of ten a line, points spaced by log N; ``*`` where two meet."""
+    """Draw errors against log N as text, one line per power of ten; ``*`` marks points that coincide."""
     decades = range(2, -16, -1)
     span = math.log(xs[-1] / xs[0])
     columns = [round((width - 1) * math.log(x / xs[0]) / span) for x in xs]
@@ -108,7 +108,7 @@ def ascii_plot(xs: Sequence[int], errors: Errors, width: int = 60) -> str:
 
 
 def draw(panel: Axes, xs: Sequence[int], errors: Errors) -> None:
-    """The same plot for the picture."""
+    """Draw the same plot into the picture."""
     for name, ys in errors.items():
         marker, colour = STYLES[name]
         panel.plot(xs, ys, marker=marker, color=colour, label=name)
@@ -123,7 +123,7 @@ def draw(panel: Axes, xs: Sequence[int], errors: Errors) -> None:
 
 
 def heading(text: str) -> None:
-    """A line of its own."""
+    """Print an underlined heading."""
     print(f"\n{text}\n{'─' * len(text)}")
 
 
@@ -139,9 +139,9 @@ def main() -> None:
         part(panel)
     picture = Path("demo.png").resolve()
     figure.savefig(picture)
-    print(f"\nA picture of it: {picture}")
+    print(f"\nSaved the plot: {picture}")
     digits.main()
-    heading("Ask the model yourself, in the browser")
+    heading("Query the model in the browser")
     print(f"{Path(sys.executable).parent / 'picirc'} explore {digits.MODEL.resolve()} --data digits")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handwritten digits: a PIC and a hidden Chow–Liu tree learned from the same structure, compared and drawn."""
+"""Handwritten digits: learn a PIC and a hidden Chow–Liu tree on the same structure, compare them and draw samples."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MODEL = Path("demo-digits")
 
 
 def independent_bits(train: np.ndarray, test: np.ndarray, values: int) -> float:
-    """Bits per dimension when every pixel is modelled by itself."""
+    """Bits per dimension if the pixels are independent."""
     counts = np.stack([np.bincount(column, minlength=values) for column in train.T]) + 1.0
     logs = np.log2(counts / counts.sum(1, keepdims=True))
     return float(-np.take_along_axis(logs, test.T, 1).mean())
 
 
 def chow_liu_bits(train: np.ndarray, test: np.ndarray, values: int) -> float:
-    """Bits per dimension of a Chow–Liu tree over the pixels, with one pseudo-count spread over each table."""
+    """Bits per dimension of a Chow–Liu tree over the pixels, with one pseudo-count for each row of a table."""
     tree = pc.hidden_chow_liu(train)  # its latents, one for each pixel, form the Chow–Liu tree
     total = 0.0
     for child, parent in enumerate(tree.parents):
@@ -60,13 +60,13 @@ def learn(data: pc.data.Dataset) -> tuple[pc.PIC, pc.HCLT]:
 
 
 def sheet(images: torch.Tensor, columns: int) -> np.ndarray:
-    """Images ``(n, 64)`` in a grid, with a margin around each."""
+    """Arrange images ``(n, 64)`` in a grid, with a margin around each."""
     padded = torch.nn.functional.pad(images.reshape(-1, columns, 8, 8), (1, 1, 1, 1))
     return padded.permute(0, 2, 1, 3).reshape(-1, columns * 10).numpy()
 
 
 def draw(qpc: pc.QPC, hclt: pc.QPC, test: np.ndarray, path: Path) -> None:
-    """Samples, inpaintings and a sum region of each model in one picture."""
+    """Draw samples, inpaintings and a sum region of each model in one picture."""
     source = torch.Generator().manual_seed(1)
     originals = torch.as_tensor(test[:10], dtype=torch.float32)
     top = originals.clone()
@@ -76,7 +76,7 @@ def draw(qpc: pc.QPC, hclt: pc.QPC, test: np.ndarray, path: Path) -> None:
     figure, axes = plt.subplots(2, 2, figsize=(11, 9.5), layout="constrained")
     panels = {
         "Samples of the PIC": sheet(qpc.sample(60, generator=source), 10),
-        "Inpainting: original, what is given, three draws, mean": sheet(rows.reshape(-1, 64), 10),
+        "Inpainting: original, evidence, three samples, mean": sheet(rows.reshape(-1, 64), 10),
     }
     for axis, (title, image) in zip(axes[0], panels.items(), strict=True):
         axis.imshow(image, cmap="gray_r", vmin=0, vmax=16)
@@ -95,7 +95,7 @@ def main() -> None:
     """Fit, compare, draw."""
     start = time.perf_counter()
     data = pc.data.load("digits")
-    print(f"\nDigits: {len(data.train)} images of 8 × 8 pixels to learn from, {len(data.test)} to test; N = {POINTS}")
+    print(f"\nDigits: {len(data.train)} training images of 8 × 8 pixels, {len(data.test)} test images; N = {POINTS}")
     pic, table = learn(data)
     qpc, hclt = pic(pc.midpoint(POINTS)), table()
     scores = {
