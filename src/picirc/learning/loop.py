@@ -93,23 +93,23 @@ class NotFiniteError(ArgumentError):
 
 @dataclass(frozen=True)
 class Settings:
-    """When a training looks up from its steps.
+    """When to validate, to save and to stop.
 
     Attributes:
         steps: The largest number of steps.
         validate_every: Steps between validations.
-        patience: Steps without improvement after which training stops; None for never.
+        patience: Training stops after this many steps without improvement; None for never.
         out: The folder for checkpoints; None for no checkpoints.
         checkpoint_every: Steps between checkpoints.
         resume: Whether to continue from the folder's checkpoint.
-        callbacks: What is told of every record; one that raises ``StopIteration`` ends the training.
+        callbacks: Called with every record; one that raises ``StopIteration`` ends the training.
         writes: Whether this process writes checkpoints; only the first of several does.
     """
 
     steps: int
     validate_every: int = 250
     patience: int | None = 1250
-    out: Path | None = None
+    out: str | Path | None = None
     checkpoint_every: int = 1000
     resume: bool = False
     callbacks: Sequence[Callback] = ()
@@ -267,11 +267,11 @@ class Loop:
         state = asdict(self._state) | asdict(self.history) | {"identity": self._identity}
         if self.history.stopped in ("interrupted", "all steps done"):  # more steps may follow
             state["stopped"] = ""
-        save_checkpoint(self.settings.out, self.model, self._best, self.optimizer, state)
+        save_checkpoint(Path(self.settings.out), self.model, self._best, self.optimizer, state)
 
     def _resume(self) -> None:
         assert self.settings.out is not None
-        found = load_checkpoint(self.settings.out)
+        found = load_checkpoint(Path(self.settings.out))
         if found is None:
             return
         here, there = self._identity, found.state["identity"]
