@@ -19,7 +19,7 @@ from picirc.errors import ArgumentError
 from picirc.hclt import HCLT
 from picirc.inputs import Family
 from picirc.inputs.correlated import raw_correlation
-from picirc.learning.batches import as_batches, as_rows, rows_of
+from picirc.learning.batches import as_batches, as_rows
 from picirc.learning.history import Callback, History
 from picirc.learning.loop import Cosine, Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
@@ -27,7 +27,7 @@ from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.structure.trees import LatentTree
 
-# Elements of a piece of a table. What is made on the way from old parameters to new ones stays in the cache.
+# Elements of a table that are updated at a time, so that temporaries stay in the cache.
 _PIECE = 2**16
 _ALONE = Processes(0, 1)
 
@@ -49,24 +49,24 @@ def fit_em(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> tuple[HCLT, History]:
-    """Maximise the likelihood of a table circuit by EM.
+    """Maximise the likelihood of a table circuit by expectation-maximisation.
 
-    One pass up and one down give the expected number of times that each sum weight and each state of an input is used;
-    the new parameters are those counts, normalised. With mini-batches the parameters move towards them by a step
+    One upward and one downward pass give the expected number of uses of each sum weight and each input state. The new
+    parameters are those counts, normalised. With mini-batches the parameters move towards them:
     ``θ ← (1 − η) θ + η θ_new``.
 
     Args:
-        model: The model; it is not changed.
-        train: ``(rows, variables)``: a tensor, an array, a memory-mapped file; or a loader of batches. NaN is missing.
-        valid: The same kind of table, for stopping early.
-        batch_size: Rows of a batch; None for all of the data at every step, with full steps, which never lowers the
-            likelihood (when ``smoothing`` is zero).
+        model: The model. It is not changed.
+        train: ``(rows, variables)``: a tensor, an array, a memory-mapped file, or a loader of batches. NaN is missing.
+        valid: Data of the same form for early stopping.
+        batch_size: Rows per batch; None for all rows and full steps, which never lower the likelihood if ``smoothing``
+            is zero.
         steps: The largest number of steps.
-        schedule: The step sizes η of mini-batches; by default 0.5 → 0.005 by cosine, once over all steps.
-        smoothing: Pseudo-observations added to each distribution; for correlated columns for each of them.
+        schedule: The step sizes η for mini-batches, by default one cosine from 0.5 to 0.005.
+        smoothing: Pseudo-observations added to each distribution; for correlated columns, to each column.
         validate_every: Steps between validations.
-        patience: Steps without improvement after which training stops; None for never.
-        seed: Decides the order of the data.
+        patience: Training stops after this many steps without improvement; None for never.
+        seed: Determines the order of the data.
         out: The folder for checkpoints.
         checkpoint_every: Steps between checkpoints.
         resume: Continue from the checkpoint in ``out``.
@@ -86,39 +86,24 @@ def fit_em(
     if schedule(0, steps) > 1:
         raise ArgumentError("schedule", "step sizes of at most 1, which is a full step", schedule)
     processes = Processes.current()
-    batches = None if batch_size is None else as_batches(train, variables, batch_size, seed)
-    whole = rows_of(as_rows("train", train, variables), slice(None)) if batches is None else None
+    if batch_size is None:
+        train = as_rows("train", train, variables)
+    batches = as_batches(train, variables, len(train) if batch_size is None else batch_size, seed)
     table = None if valid is None else as_rows("valid", valid, variables)
-
-    sample = batches.some() if batches is not None else whole
-    assert sample is not None
-    begin_training(model, sample, seed)
+    begin_training(model, batches.some(), seed)
     processes.share(model)
 
     def rate(number: int) -> float:
-        return 1.0 if batches is None else schedule(number, steps)
+        return 1.0 if batch_size is None else schedule(number, steps)
 
     def step(number: int, size: float) -> float:
-        if batches is not None:
-            own, count = batches.part(number, processes)
-        else:
-            assert whole is not None
-            own, count = processes.part(whole), len(whole)
+        own, count = batches.part(number, processes)
         return em_step(model, own, size, smoothing, number, processes, count)
 
     def validate() -> float | None:
         return None if table is None else mean_log_prob(model(), table)
 
-    settings = Settings(
-        steps,
-        validate_every,
-        patience,
-        None if out is None else Path(out),
-        checkpoint_every,
-        resume,
-        callbacks,
-        writes=processes.first,
-    )
+    settings = Settings(steps, validate_every, patience, out, checkpoint_every, resume, callbacks, processes.first)
     identity = {
         "model": identity_of(model),
         "batch_size": batch_size,
@@ -143,7 +128,7 @@ def em_step(
     processes: Processes = _ALONE,
     count: int | None = None,
 ) -> float:
-    """Move the parameters of a model towards their expected counts; the mean log-likelihood before the step.
+    """Move the parameters of a model towards their expected counts, and return the mean log-likelihood before.
 
     Args:
         model: The model, changed in place.
@@ -151,12 +136,12 @@ def em_step(
         rate: The step size η.
         smoothing: Pseudo-observations added to each distribution.
         number: The number of the step, for messages.
-        processes: Who adds up their counts.
-        count: The rows of all processes; by default those of this one.
+        processes: The processes whose counts are added up.
+        count: The number of rows of all processes, by default those of this one.
     """
     qpc = model()
     counts = _Counts(qpc)
-    # A process without rows counts one that says nothing, zero times.
+    # A process without rows still takes part: with one empty row, whose counts become zero.
     total = float(counts.add(qpc._points(batch if len(batch) else batch.new_full((1, batch.shape[1]), math.nan))))
     for tensor in counts.all if not len(batch) else ():
         tensor.zero_()
@@ -181,7 +166,7 @@ def em_step(
 
 
 class _Counts:
-    """Expected uses of everything, summed over data."""
+    """Expected uses of all parameters, summed over rows."""
 
     def __init__(self, qpc: QPC) -> None:
         self._compiled, self._parameters = qpc.compiled, qpc.parameters.detach()
@@ -191,11 +176,11 @@ class _Counts:
 
     @property
     def all(self) -> list[Tensor]:
-        """Everything that was counted."""
+        """All counts."""
         return [*self.weights, *self.mixtures, *self.inputs]
 
     def add(self, points: Points) -> Tensor:
-        """Count a batch; the sum of its log-likelihoods."""
+        """Count a batch and return the sum of its log-likelihoods."""
         total = torch.zeros((), dtype=torch.float64)
         parameters: Parameters = self._parameters
         for _, part in self._compiled.parts(points):
@@ -212,12 +197,12 @@ class _Counts:
 
 
 def _total(sums: list[Tensor], found: list[Tensor]) -> list[Tensor]:
-    """Sums with what was found added to them in place; the first that is found is the sum."""
+    """Add tensors to running sums in place; the first tensors become the sums."""
     return [one.add_(other) for one, other in zip(sums, found, strict=True)] if sums else found
 
 
 def _move(table: Tensor, old: Tensor, used: Tensor, rate: float, smoothing: float, axis: int) -> None:
-    """``(1 − η) old + η new`` with the new weights in proportion to their counts; without counts the old ones stay."""
+    """``(1 − η) old + η new`` with new weights proportional to their counts. Rows without counts keep the old ones."""
     tiny = torch.finfo(old.dtype).tiny
     for part in chunks(old, _PIECE):
         counts = (old[part] * used[part]).add_(smoothing / old.shape[axis])
@@ -227,9 +212,9 @@ def _move(table: Tensor, old: Tensor, used: Tensor, rate: float, smoothing: floa
 
 
 def _rates(model: HCLT, old: Parameters, counts: _Counts, rate: float, batch: int) -> float | Tensor:
-    """The step of the inputs: in a mixture one for each state, ``(1, states)``, as if statistics were averaged.
+    """The step size of the inputs; in a mixture one for each state, ``(1, states)``, as if statistics were averaged.
 
-    A state that has half of its usual share of a batch takes about half of the step.
+    A state with half its usual share of a batch takes about half a step.
     """
     if rate == 1 or not isinstance(model.structure, LatentTree) or model.structure.n_latents > 1:
         return rate

@@ -35,7 +35,7 @@ from picirc.model import AnyRule, CircuitModel, Model
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import RandomRule, Rule, Rules, VectorRule
 
-_NEGLIGIBLE = 1e-4  # a share of a row that does not count for the gradient of a slice
+_NEGLIGIBLE = 1e-4  # a slice skips the rows whose posterior probability of it is smaller
 
 AnyModel = TypeVar("AnyModel", bound=Model | Circuit)
 
@@ -65,43 +65,43 @@ def fit(
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> tuple[AnyModel, History]:
-    """Maximise the likelihood by gradient.
+    """Maximise the likelihood by gradient ascent.
 
-    A PIC is integrated anew at every step. With a random rule (``pc.shifted``, the default) the points are drawn anew
-    too, so that the nets learn the integral and not one grid; validation uses twice the points of the rule.
+    Each step integrates a PIC anew. A random rule (``pc.shifted``, the default) also draws new points, so that the nets
+    learn the integral instead of one grid. Validation uses twice as many points.
 
     Args:
-        model: A PIC, an HCLT or another model, or a circuit whose functions are modules; it is not changed. A PIC or
-            HCLT that was never trained begins with input distributions that fit the columns of the data.
-        train: ``(rows, variables)``: a tensor, an array, a memory-mapped file; or a loader of batches. NaN is missing.
-        valid: The same kind of table, for stopping early; without it the training likelihood decides.
-        rule: The quadrature rule of a PIC; by default ``pc.shifted(32)``, for vectors 1,024 shifted Sobol points.
-        batch_size: Rows of a batch.
+        model: A PIC, an HCLT, any other model, or a circuit whose functions are modules. It is not changed. A PIC
+            or HCLT without training starts from input distributions that fit the columns of the data.
+        train: ``(rows, variables)``: a tensor, an array, a memory-mapped file, or a loader of batches. NaN is missing.
+        valid: Data of the same form for early stopping. Without it the training likelihood decides.
+        rule: The quadrature rule of a PIC, by default ``pc.shifted(32)``, or 1,024 shifted Sobol points for vectors.
+        batch_size: Rows per batch.
         steps: The largest number of steps.
-        schedule: The step sizes; by default the model's own (``model.step_size``) and down to a hundredth of it by
-            cosine, once over all steps, after a warm-up of 5 % of them.
+        schedule: The step sizes. The default starts at ``model.step_size`` and falls to a hundredth of it along one
+            cosine, after a warm-up of 5 % of the steps.
         optimizer: ``"adam"`` or ``"adamw"``.
-        betas: How much of the averages of gradients and of their squares the optimizer keeps at each step.
-        weight_decay: Of the optimizer; by default the model's own, which for a PIC is 8,000 divided by the rows of the
-            data, and at most 5: it pulls towards independent columns, and small data need that.
+        betas: The decay rates of the optimizer's averages of gradients and squared gradients.
+        weight_decay: The optimizer's weight decay. The default is the model's own; for a PIC it is 8,000 divided by the
+            number of rows, at most 5. It pulls towards independent columns, which small data sets need.
         clip: The largest norm of a gradient; None for no limit.
-        accumulate: Parts that each batch is processed in, one after the other, to save memory.
-        autocast: The type of the matrix products of the nets, such as ``torch.bfloat16``; None for full precision.
-        target: The number of a column y to predict from the others: ``log p(y | others)``, times ``emphasis``, is added
-            to the likelihood, and it alone is what validation judges.
-        emphasis: The weight of that.
+        accumulate: The number of parts that each batch is split into to save memory.
+        autocast: The type of the nets' matrix products, such as ``torch.bfloat16``; None for full precision.
+        target: The number of a column y to predict from the others. ``emphasis · log p(y | others)`` is added to the
+            objective, and validation measures ``log p(y | others)`` alone.
+        emphasis: The weight of that term.
         validate_every: Steps between validations.
-        patience: Steps without improvement after which training stops; None for never.
-        seed: Decides the order of the data and the random points.
+        patience: Training stops after this many steps without improvement; None for never.
+        seed: Determines the order of the data and the random points.
         out: The folder for checkpoints.
         checkpoint_every: Steps between checkpoints.
-        resume: Continue from the checkpoint in ``out``, bit for bit as if training had never stopped; with the same
-            settings, and from a loader that begins with the same seed.
+        resume: Continue from the checkpoint in ``out``, with bitwise the same result as an uninterrupted training. The
+            settings must be the same, and a loader must start from the same seed.
         callbacks: Called with every record; one that raises ``StopIteration`` ends the training.
 
     Returns:
-        A copy of the model with the parameters that were best on validation, and the history. Ctrl-C ends the training
-        after the step in hand and returns the best so far.
+        A copy of the model with the parameters that were best on validation, and the history. Ctrl-C ends training
+        after the current step and returns the best parameters so far.
     """
     own = _as_model(model)
     chosen = own.training_rule(rule)
@@ -131,10 +131,7 @@ def fit(
             joint = mean_log_prob(circuit, table)
             return joint if target is None else joint - mean_log_prob(circuit, table, target)
 
-    folder = None if out is None else Path(out)
-    settings = Settings(
-        steps, validate_every, patience, folder, checkpoint_every, resume, callbacks, writes=processes.first
-    )
+    settings = Settings(steps, validate_every, patience, out, checkpoint_every, resume, callbacks, processes.first)
     identity: dict[str, Any] = {
         "model": identity_of(own),
         "rule": repr(chosen),
@@ -155,7 +152,7 @@ def fit(
 
 
 def _as_model(model: object) -> Model:
-    """A copy of a model to train, or a model of a copy of a circuit."""
+    """A copy of a model, or a model around a copy of a circuit."""
     if isinstance(model, Circuit):
         return CircuitModel(copy.deepcopy(model))
     if not isinstance(model, Model):
@@ -165,7 +162,7 @@ def _as_model(model: object) -> Model:
 
 @dataclass(frozen=True)
 class _Step:
-    """One step of gradient descent, shared by the processes that train together."""
+    """One step of gradient ascent, computed jointly by the processes that train together."""
 
     model: Model
     rule: AnyRule | None
@@ -178,10 +175,10 @@ class _Step:
     seed: int
     target: int | None = None
     emphasis: float = 1.0
-    labelled: int = 0  # the number of steps in which the model says which slice learns which row
+    labelled: int = 0  # for this many steps the model decides which slice learns which row
 
     def __call__(self, number: int, size: float) -> float:
-        """Take a step, and return the mean log-likelihood of its batch."""
+        """Take a step and return the mean log-likelihood of its batch."""
         for group in self.solver.param_groups:
             group["lr"] = size * group["speed"]
         self.solver.zero_grad(set_to_none=True)
@@ -189,11 +186,11 @@ class _Step:
         total = 0.0
         rule = _drawn(self.rule, self.seed, number)
         slices = self.model.slices(rule)
-        for part in own.chunk(self.accumulate) if len(own) else ():  # a small batch has none for some processes
+        for part in own.chunk(self.accumulate) if len(own) else ():  # a small batch leaves some processes without rows
             total += self._backward(slices, part, count, number)
         self.processes.sum_gradients(self.model)
         total = self.processes.sum(total)
-        check_finite(total, partial(self.model, rule), number)  # after the sum, so that all processes raise or none
+        check_finite(total, partial(self.model, rule), number)  # after the sum: either all processes raise or none
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
         self.solver.step()
@@ -204,9 +201,9 @@ class _Step:
     ) -> float:
         """Add the gradient of some rows, and return the sum of their log-likelihoods divided by ``count``.
 
-        The gradient of ``log Σ wₛ pₛ(x)`` is the sum of those of ``log pₛ(x)``, weighted with the posterior of s. That
-        takes another pass up, but only one slice at a time needs memory, and only rows with a share in it. While rows
-        have labels, the likelihood is that of rows and labels.
+        The gradient of ``log Σ wₛ pₛ(x)`` is the sum of the gradients of ``log pₛ(x)``, weighted by the posterior of s.
+        This takes a second upward pass, but only one slice occupies memory at a time, and a slice skips the rows that
+        it hardly contributes to. While rows have labels, the likelihood is the joint one of rows and labels.
         """
         if self.target is not None:
             return self._backward_for(self.target, slices, part, count)
@@ -233,7 +230,7 @@ class _Step:
     def _backward_for(
         self, target: int, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int
     ) -> float:
-        """The same with the log-likelihood of a column given the others beside that of the rows."""
+        """The same for the objective with a target column."""
         both = torch.cat((part, without(part, target)))
         logs = torch.stack([self._log_prob(make, both) + math.log(weight) for weight, make in slices])
         joint, others = (half.sum() for half in logs.logsumexp(0).chunk(2))
@@ -248,18 +245,18 @@ class _Step:
 
 
 def _drawn(rule: AnyRule | None, seed: int, step: int) -> AnyRule | None:
-    """The rule of a step; a random one depends on seed and step only, so that it is the same after an interruption."""
+    """The rule of a step. A random one depends on seed and step only, so that resumed trainings draw the same."""
     source = np.random.default_rng([seed, step, 1])
     return _each(rule, lambda one: one.random(source))
 
 
 def _validation_rule(rule: AnyRule | None) -> AnyRule | None:
-    """A fixed rule is judged on its own points, a random one where it will be used: on more of them."""
+    """The rule itself if it is fixed. A random rule is validated on more points, as it is used after training."""
     return _each(rule, lambda one: one.resize(2 * len(one)).rule)
 
 
 def _each(rule: AnyRule | None, change: Callable[[RandomRule], Rule | VectorRule]) -> AnyRule | None:
-    """The rule, with what is random in it changed."""
+    """The rule with its random parts changed."""
     if isinstance(rule, Rules):
         return rule.map(lambda one: _each(one, change))
     return change(rule) if isinstance(rule, RandomRule) else rule
@@ -279,5 +276,5 @@ def _optimizer(name: str, model: Model, betas: tuple[float, float], weight_decay
         for group in model.parameter_groups()
         if group.parameters
     ]
-    # Fused, an update is one pass over memory instead of ten; with many parameters that is a quarter of a step.
+    # A fused update is one pass over memory instead of ten, which saves a quarter of a step with many parameters.
     return kinds[name](groups, lr=1e-2, betas=betas, fused=True)

@@ -9,7 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -93,23 +93,23 @@ class NotFiniteError(ArgumentError):
 
 @dataclass(frozen=True)
 class Settings:
-    """When a training looks up from its steps.
+    """When to validate, to save and to stop.
 
     Attributes:
         steps: The largest number of steps.
         validate_every: Steps between validations.
-        patience: Steps without improvement after which training stops; None for never.
+        patience: Training stops after this many steps without improvement; None for never.
         out: The folder for checkpoints; None for no checkpoints.
         checkpoint_every: Steps between checkpoints.
         resume: Whether to continue from the folder's checkpoint.
-        callbacks: What is told of every record; one that raises ``StopIteration`` ends the training.
+        callbacks: Called with every record; one that raises ``StopIteration`` ends the training.
         writes: Whether this process writes checkpoints; only the first of several does.
     """
 
     steps: int
     validate_every: int = 250
     patience: int | None = 1250
-    out: Path | None = None
+    out: str | Path | None = None
     checkpoint_every: int = 1000
     resume: bool = False
     callbacks: Sequence[Callback] = ()
@@ -124,18 +124,34 @@ class Settings:
             raise ArgumentError("resume", "a folder to resume from", "none", "give out=")
 
 
-class Loop:
-    """Runs steps until they are done, nothing improves any more, or the user interrupts.
+@dataclass
+class _State:
+    """Where a training stands between two steps, besides its tensors and records; a checkpoint stores all of it."""
 
-    When the likelihood collapses, or is not finite, the training goes back to its best parameters, takes smaller steps
-    from then on, and warns. That does not count as a lack of improvement.
+    step: int = 0
+    best_step: int = 0
+    best_score: float = -math.inf
+    best_train: float = -math.inf  # the training likelihood at the best step
+    first_score: float = -math.inf
+    patient_since: int = 0  # a lack of improvement counts from this step on
+    unmoved: bool = True  # whether the parameters are the best ones, before any further step
+    sum: float = 0.0  # of the training likelihoods since the last record
+    count: int = 0
+    seconds: float = 0.0
+
+
+class Loop:
+    """Runs steps until all are done, validation stops improving, or the user interrupts.
+
+    When the likelihood collapses or is not finite, training returns to the best parameters, continues with smaller
+    steps, and warns. A collapse does not count as a lack of improvement.
 
     Args:
-        settings: When to look up.
-        model: The model, changed in place by the steps; at the end it holds the best parameters.
-        optimizer: What else has to be kept in a checkpoint.
+        settings: When to validate, to save and to stop.
+        model: The model. Steps change it in place; at the end it holds the best parameters.
+        optimizer: Its state is part of a checkpoint.
         variables: The number of variables, for bits per dimension.
-        identity: What must be the same for a checkpoint to be continued.
+        identity: A checkpoint can be resumed only if these settings are unchanged.
     """
 
     def __init__(
@@ -149,14 +165,8 @@ class Loop:
         self.settings, self.model, self.optimizer = settings, model, optimizer
         self.history = History()
         self._variables, self._identity = variables, dict(identity)
-        self._step, self._best_step = 0, 0
-        self._best_score, self._best = -math.inf, _copy(model)
-        self._best_train, self._first_score = -math.inf, -math.inf
-        self._patient_since = 0  # the step from which a lack of improvement counts
-        self._collapses = 0
-        self._unmoved = True  # no step was taken from the best parameters yet
-        self._sum, self._count = 0.0, 0
-        self._started, self._seconds = 0.0, 0.0
+        self._state, self._best = _State(), _copy(model)
+        self._started = 0.0
         self._whole = True
 
     def run(self, step: TakeStep, validate: Score, rate: Rate) -> History:
@@ -164,12 +174,12 @@ class Loop:
 
         Args:
             step: Takes the step with the given number and size, and returns the mean log-likelihood of its batch.
-            validate: The mean log-likelihood of the validation data; None when there are none.
-            rate: The step size of a step, as planned.
+            validate: Returns the mean log-likelihood of the validation data, or None without such data.
+            rate: The planned size of a step.
         """
         if self.settings.resume:
             self._resume()
-        self._started = time.perf_counter() - self._seconds
+        self._started = time.perf_counter() - self._state.seconds
         with Interrupts() as interrupts:
             try:
                 while not self.history.stopped:
@@ -183,21 +193,21 @@ class Loop:
         return self.history
 
     def _advance(self, step: TakeStep, validate: Score, rate: Rate) -> None:
-        """One step, and what is due after it."""
-        self._whole = False
-        size = rate(self._step) * _SHRINK**self._collapses
+        """Take one step, then validate and save if it is time to."""
+        self._whole, state = False, self._state
+        size = rate(state.step) * _SHRINK ** len(self.history.collapses)
         try:
-            self._sum += step(self._step, size)
-            self._count += 1
-            self._unmoved = False
+            state.sum += step(state.step, size)
+            state.count += 1
+            state.unmoved = False
         except NotFiniteError as error:
-            if self._unmoved:  # the steps are not the cause
+            if state.unmoved:  # the steps are not the cause
                 raise
-            self._go_back(f"was not finite at step {self._step}", error)
-        self._step += 1
-        self._seconds = time.perf_counter() - self._started
-        done = self._step >= self.settings.steps
-        due = self._step % self.settings.validate_every == 0 or done
+            self._go_back(f"was not finite at step {state.step}", error)
+        state.step += 1
+        state.seconds = time.perf_counter() - self._started
+        done = state.step >= self.settings.steps
+        due = state.step % self.settings.validate_every == 0 or done
         if due:
             self._record(validate(), size)
         if done and not self.history.stopped:
@@ -208,93 +218,74 @@ class Loop:
                 callback(self.history.records[-1])
             except StopIteration as reason:
                 self.history.stopped = self.history.stopped or str(reason) or "ended by a callback"
-        if self._step % self.settings.checkpoint_every == 0 or self.history.stopped:
+        if state.step % self.settings.checkpoint_every == 0 or self.history.stopped:
             self._checkpoint()
 
     def _record(self, valid: float | None, rate: float) -> None:
-        train = self._sum / self._count if self._count else math.nan
-        self._sum, self._count = 0.0, 0
+        state = self._state
+        train = state.sum / state.count if state.count else math.nan
+        state.sum, state.count = 0.0, 0
         score = train if valid is None else valid
-        record = {"step": self._step, "train": train, "valid": math.nan if valid is None else valid}
-        record |= {"bits": bits_per_dimension(score, self._variables), "rate": rate, "seconds": self._seconds}
+        record = {"step": state.step, "train": train, "valid": math.nan if valid is None else valid}
+        record |= {"bits": bits_per_dimension(score, self._variables), "rate": rate, "seconds": state.seconds}
         self.history.records.append(record)
-        if score > self._best_score:
-            self._first_score = self._first_score if math.isfinite(self._best_score) else score
-            self._best_score, self._best_step, self._best = score, self._step, _copy(self.model)
-            self._best_train, self._patient_since = train, self._step
-        elif math.isnan(score) or (self._fell(score, self._best_score) and self._fell(train, self._best_train)):
-            self._go_back(f"fell from {self._best_score:.4g} to {score:.4g} at step {self._step}")
-        elif self.settings.patience is not None and self._step - self._patient_since >= self.settings.patience:
-            self.history.stopped = f"no improvement in {self._step - self._best_step} steps"
+        if score > state.best_score:
+            if not math.isfinite(state.best_score):
+                state.first_score = score
+            state.best_score, state.best_train, self._best = score, train, _copy(self.model)
+            state.best_step = state.patient_since = state.step
+        elif math.isnan(score) or (self._fell(score, state.best_score) and self._fell(train, state.best_train)):
+            self._go_back(f"fell from {state.best_score:.4g} to {score:.4g} at step {state.step}")
+        elif self.settings.patience is not None and state.step - state.patient_since >= self.settings.patience:
+            self.history.stopped = f"no improvement in {state.step - state.best_step} steps"
 
     def _fell(self, score: float, best: float) -> bool:
-        """Whether a score is off a cliff; one that overfits falls too, but its training likelihood does not."""
+        """Whether a score collapsed. Overfitting lowers the validation score too, but not the training likelihood."""
         if not math.isfinite(score):
             return math.isfinite(best)
-        gained = self._best_score - self._first_score
+        gained = self._state.best_score - self._state.first_score
         return best - score > max(_FALL * gained, _FALL_PER_VARIABLE * self._variables)
 
     def _go_back(self, what: str, error: ArgumentError | None = None) -> None:
-        """Continue from the best parameters with smaller steps; after too many times, give up."""
-        self._collapses += 1
-        if self._collapses > _MOST_COLLAPSES:
+        """Return to the best parameters and continue with smaller steps; give up after too many collapses."""
+        if len(self.history.collapses) == _MOST_COLLAPSES:
             remedy = "use smaller steps, or check the data for extreme values"
             raise error or ArgumentError("valid", "a log-likelihood that does not collapse", f"one that {what}", remedy)
         load_parameters(self.model, self._best)
         if self.optimizer is not None:
             self.optimizer.state.clear()
-        self._patient_since, self._unmoved = self._step, True
-        message = f"the log-likelihood {what}: back to the parameters of step {self._best_step}, with smaller steps"
+        state = self._state
+        state.patient_since, state.unmoved = state.step, True
+        message = f"the log-likelihood {what}: back to the parameters of step {state.best_step}, with smaller steps"
         self.history.collapses.append(message)
         warnings.warn(f"{message}.", CollapseWarning, stacklevel=2)
 
     def _checkpoint(self) -> None:
-        # From the middle of a step no training could go on as if nothing had happened.
+        # A training that was interrupted in the middle of a step could not continue exactly.
         if self.settings.out is None or not self.settings.writes or not self._whole:
             return
-        # An interruption is not the end: the training can be continued.
-        stopped = "" if self.history.stopped in ("interrupted", "all steps done") else self.history.stopped
-        state = {
-            "step": self._step,
-            "best_step": self._best_step,
-            "best_score": self._best_score,
-            "first_score": self._first_score,
-            "best_train": self._best_train,
-            "unmoved": self._unmoved,
-            "patient_since": self._patient_since,
-            "collapses": self.history.collapses,
-            "sum": self._sum,
-            "count": self._count,
-            "seconds": self._seconds,
-            "records": self.history.records,
-            "stopped": stopped,
-            "identity": self._identity,
-        }
-        save_checkpoint(self.settings.out, self.model, self._best, self.optimizer, state)
+        state = asdict(self._state) | asdict(self.history) | {"identity": self._identity}
+        if self.history.stopped in ("interrupted", "all steps done"):  # more steps may follow
+            state["stopped"] = ""
+        save_checkpoint(Path(self.settings.out), self.model, self._best, self.optimizer, state)
 
     def _resume(self) -> None:
         assert self.settings.out is not None
-        found = load_checkpoint(self.settings.out)
+        found = load_checkpoint(Path(self.settings.out))
         if found is None:
             return
-        state = found.state
-        if state["identity"] != self._identity:
-            here, there = self._identity, state["identity"]
-            changed = [k for k in here | there if k not in here or k not in there or here[k] != there[k]]
+        here, there = self._identity, found.state["identity"]
+        changed = [name for name in here | there if here.get(name, ...) != there.get(name, ...)]
+        if changed:
             raise ArgumentError(
                 "resume", "the settings that the checkpoint was made with", f"other values of {', '.join(changed)}",
                 "use another folder to start anew",
             )  # fmt: skip
         restore(found, self.model, self.optimizer)
         self._best = found.part("best.")
-        self._step, self._best_step, self._best_score = state["step"], state["best_step"], state["best_score"]
-        self._sum, self._count, self._seconds = state["sum"], state["count"], state["seconds"]
-        self._first_score, self._best_train = state["first_score"], state["best_train"]
-        self._patient_since = state["patient_since"]
-        self._unmoved = state["unmoved"]
-        self.history = History(list(state["records"]), state["stopped"], list(state["collapses"]))
-        self._collapses = len(self.history.collapses)
-        if self._step >= self.settings.steps and not self.history.stopped:
+        self._state = _State(**{field.name: found.state[field.name] for field in fields(_State)})
+        self.history = History(**{field.name: found.state[field.name] for field in fields(History)})
+        if self._state.step >= self.settings.steps and not self.history.stopped:
             self.history.stopped = "all steps done"
 
 
