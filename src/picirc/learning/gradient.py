@@ -91,7 +91,8 @@ def fit(
             objective, and validation measures ``log p(y | others)`` alone.
         emphasis: The weight of that term.
         validate_every: Steps between validations.
-        patience: Training stops after this many steps without improvement; None for never.
+        patience: After this many steps without improvement, training anneals for as many steps from the best
+            parameters, and stops; None for never.
         seed: Determines the order of the data and the random points.
         out: The folder for checkpoints.
         checkpoint_every: Steps between checkpoints.

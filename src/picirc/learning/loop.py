@@ -98,7 +98,8 @@ class Settings:
     Attributes:
         steps: The largest number of steps.
         validate_every: Steps between validations.
-        patience: Training stops after this many steps without improvement; None for never.
+        patience: After this many steps without improvement, training returns to the best parameters, anneals for as
+            many steps, and stops; None for never.
         out: The folder for checkpoints; None for no checkpoints.
         checkpoint_every: Steps between checkpoints.
         resume: Whether to continue from the folder's checkpoint.
@@ -134,6 +135,7 @@ class _State:
     best_train: float = -math.inf  # the training likelihood at the best step
     first_score: float = -math.inf
     patient_since: int = 0  # a lack of improvement counts from this step on
+    annealed_from: int | None = None  # the step at which patience ran out
     unmoved: bool = True  # whether the parameters are the best ones, before any further step
     sum: float = 0.0  # of the training likelihoods since the last record
     count: int = 0
@@ -142,6 +144,9 @@ class _State:
 
 class Loop:
     """Runs steps until all are done, validation stops improving, or the user interrupts.
+
+    When patience runs out, training returns to the best parameters, and the step size falls to its planned end within
+    the same number of steps: the last steps of a schedule, small ones, gain most, and stopping early would miss them.
 
     When the likelihood collapses or is not finite, training returns to the best parameters, continues with smaller
     steps, and warns. A collapse does not count as a lack of improvement.
@@ -195,7 +200,7 @@ class Loop:
     def _advance(self, step: TakeStep, validate: Score, rate: Rate) -> None:
         """Take one step, then validate and save if it is time to."""
         self._whole, state = False, self._state
-        size = rate(state.step) * _SHRINK ** len(self.history.collapses)
+        size = self._size(rate)
         try:
             state.sum += step(state.step, size)
             state.count += 1
@@ -207,11 +212,14 @@ class Loop:
         state.step += 1
         state.seconds = time.perf_counter() - self._started
         done = state.step >= self.settings.steps
-        due = state.step % self.settings.validate_every == 0 or done
+        annealed = state.annealed_from is not None and state.step >= state.annealed_from + self._patience
+        due = state.step % self.settings.validate_every == 0 or done or annealed
         if due:
-            self._record(validate(), size)
+            self._record(validate(), size, rate)
         if done and not self.history.stopped:
             self.history.stopped = "all steps done"
+        elif annealed:
+            self.history.stopped = f"no improvement in {self._patience} steps"
         self._whole = True
         for callback in self.settings.callbacks if due else ():
             try:
@@ -221,13 +229,26 @@ class Loop:
         if state.step % self.settings.checkpoint_every == 0 or self.history.stopped:
             self._checkpoint()
 
-    def _record(self, valid: float | None, rate: float) -> None:
+    @property
+    def _patience(self) -> int:
+        return self.settings.patience or self.settings.steps + 1
+
+    def _size(self, rate: Rate) -> float:
+        """The size of the next step."""
+        state, planned = self._state, rate(self._state.step)
+        if state.annealed_from is not None:
+            first, last = rate(state.annealed_from), rate(self.settings.steps - 1)
+            part = (state.step - state.annealed_from) / self._patience
+            planned = min(planned, last + (first - last) * (1 + math.cos(math.pi * part)) / 2)
+        return planned * _SHRINK ** len(self.history.collapses)
+
+    def _record(self, valid: float | None, size: float, rate: Rate) -> None:
         state = self._state
         train = state.sum / state.count if state.count else math.nan
         state.sum, state.count = 0.0, 0
         score = train if valid is None else valid
         record = {"step": state.step, "train": train, "valid": math.nan if valid is None else valid}
-        record |= {"bits": bits_per_dimension(score, self._variables), "rate": rate, "seconds": state.seconds}
+        record |= {"bits": bits_per_dimension(score, self._variables), "rate": size, "seconds": state.seconds}
         self.history.records.append(record)
         if score > state.best_score:
             if not math.isfinite(state.best_score):
@@ -236,8 +257,12 @@ class Loop:
             state.best_step = state.patient_since = state.step
         elif math.isnan(score) or (self._fell(score, state.best_score) and self._fell(train, state.best_train)):
             self._go_back(f"fell from {state.best_score:.4g} to {score:.4g} at step {state.step}")
-        elif self.settings.patience is not None and state.step - state.patient_since >= self.settings.patience:
-            self.history.stopped = f"no improvement in {state.step - state.best_step} steps"
+        elif state.annealed_from is None and state.step - state.patient_since >= self._patience:
+            if rate(state.step) > rate(self.settings.steps - 1):
+                self._return_to_best()
+                state.annealed_from = state.step
+            else:
+                self.history.stopped = f"no improvement in {state.step - state.best_step} steps"
 
     def _fell(self, score: float, best: float) -> bool:
         """Whether a score collapsed. Overfitting lowers the validation score too, but not the training likelihood."""
@@ -251,14 +276,17 @@ class Loop:
         if len(self.history.collapses) == _MOST_COLLAPSES:
             remedy = "use smaller steps, or check the data for extreme values"
             raise error or ArgumentError("valid", "a log-likelihood that does not collapse", f"one that {what}", remedy)
+        self._return_to_best()
+        best = self._state.best_step
+        message = f"the log-likelihood {what}: back to the parameters of step {best}, with smaller steps"
+        self.history.collapses.append(message)
+        warnings.warn(f"{message}.", CollapseWarning, stacklevel=2)
+
+    def _return_to_best(self) -> None:
         load_parameters(self.model, self._best)
         if self.optimizer is not None:
             self.optimizer.state.clear()
-        state = self._state
-        state.patient_since, state.unmoved = state.step, True
-        message = f"the log-likelihood {what}: back to the parameters of step {state.best_step}, with smaller steps"
-        self.history.collapses.append(message)
-        warnings.warn(f"{message}.", CollapseWarning, stacklevel=2)
+        self._state.patient_since, self._state.unmoved = self._state.step, True
 
     def _checkpoint(self) -> None:
         # A training that was interrupted in the middle of a step could not continue exactly.
