@@ -249,8 +249,8 @@ class Laplace(LocationScale):
     ``log p(x) = -|x - loc| / scale - log(2 scale)``
 
     This is not an exponential family. Its EM step minimises the parabolas ``(r²/|r_old| + |r_old|)/2``, which touch
-    ``|r|`` from above at the old residuals. The likelihood never decreases (up to ``1e-4 scale`` around an observation),
-    the location converges to the weighted median, and the statistics of batches can be added.
+    ``|r|`` from above at the old residuals. The likelihood never decreases (up to ``1e-4 scale`` around an
+    observation), the location converges to the weighted median, and the statistics of batches can be added.
 
     Args:
         min_scale: The smallest scale.
@@ -436,9 +436,9 @@ class StudentT(LocationScale):
     def _solve_df(self, old: Tensor, mean_log: Tensor, prior: Tensor) -> Tensor:
         """Maximise over ν by bisection, in float64 because log h and ψ(h) cancel for large h.
 
-        With h = ν/2 the derivative is ``log h - ψ(h) + 1 + E[log u - u]``, which decreases with h. Without a root in the
-        allowed range, the nearest end is best. ``mean_log`` is the mean of log û - û with û = E[u | z]. The fraction
-        ``prior`` of pseudo-observations has the expectation under the old ν.
+        With h = ν/2 the derivative is ``log h - ψ(h) + 1 + E[log u - u]``, which decreases with h. Without a root in
+        the allowed range, the nearest end is best. ``mean_log`` is the mean of log û - û with û = E[u | z]. The
+        fraction ``prior`` of pseudo-observations has the expectation under the old ν.
         """
         half = old.double() / 2
         correction = _log_minus_digamma(half + 0.5)  # E[log u | z] = log û - this

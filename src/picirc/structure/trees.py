@@ -286,28 +286,6 @@ def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
     return sorted((int(min(i, j)), int(max(i, j))) for i, j in zip(tree.row, tree.col, strict=True))
 
 
-def chow_liu(
-    X: npt.ArrayLike,
-    columns: Columns = "auto",
-    *,
-    bins: int = 8,
-    smoothing: float = 1.0,
-    chunk: int = 2**23,
-) -> list[tuple[int, int]]:
-    """Return the edges of the Chow–Liu tree, the maximum spanning tree of the mutual information.
-
-    No other tree admits a distribution with a higher likelihood that factorises along it. The arguments are those of
-    :func:`mutual_information`, and the edges those of :func:`maximum_spanning_tree`.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.cumsum(rng.normal(size=(1000, 4)), axis=1)  # each column follows the one before
-        >>> chow_liu(X)
-        [(0, 1), (1, 2), (2, 3)]
-    """
-    return maximum_spanning_tree(mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk))
-
-
 def hidden_chow_liu(
     X: npt.ArrayLike,
     columns: Columns = "auto",
@@ -320,8 +298,9 @@ def hidden_chow_liu(
 ) -> LatentTree:
     """Return the latent tree whose latents are connected like the columns in the Chow–Liu tree.
 
-    Every column becomes a variable, with a latent of its own or one for all columns of its group. The mutual
-    information of two groups is the largest between a column of one and a column of the other.
+    This is the maximum spanning tree of the mutual information. No other tree over the columns admits a distribution
+    with a higher likelihood. Every column becomes a variable, with a latent of its own or one for all columns of its
+    group. The mutual information of two groups is the largest between a column of one and a column of the other.
 
     Args:
         X: The table, (rows, columns), NaN where a value is missing.
