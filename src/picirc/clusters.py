@@ -83,7 +83,7 @@ class Clusters:
 
 
 def _far_apart(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Rows drawn one by one, each with a probability proportional to its squared distance from the nearest one before."""
+    """Rows drawn one by one, in proportion to their squared distances from the nearest one drawn before."""
     chosen = [int(torch.randint(len(x), (), generator=generator))]
     distance = (x - x[chosen[0]]).square().sum(1)
     for _ in range(count - 1):
