@@ -20,19 +20,12 @@ _MOST_INDICATORS = 64  # categories of a variable with more categories are compa
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Centres of clusters; a row belongs to the nearest one.
+    """Centres of clusters; a row belongs to the nearest one. Categories are compared by indicators."""
 
-    Attributes:
-        families: The family of each variable. Categories are compared by indicators.
-        middle: The value in place of a missing one, ``(variables,)``.
-        scale: The unit of each variable, ``(variables,)``.
-        centres: ``(clusters, features)``.
-    """
-
-    families: Sequence[Family]
-    middle: Tensor
-    scale: Tensor
-    centres: Tensor
+    families: Sequence[Family]  # of the variables
+    middle: Tensor  # the value in place of a missing one, (variables,)
+    scale: Tensor  # the unit of each variable, (variables,)
+    centres: Tensor  # (clusters, features)
 
     @staticmethod
     def find(x: Tensor, families: Sequence[Family], count: int, generator: torch.Generator) -> Clusters:

@@ -114,12 +114,12 @@ class ExactGaussian:
         return -0.5 * standard.square().sum(0) - log_volume
 
 
-class _NetworkGaussian(ExactGaussian):
+class NetworkGaussian(ExactGaussian):
     """The normal distribution of a linear-Gaussian network, whose latents are eliminated for each query.
 
     Args:
-        variables: The observed variables, in the order of the columns.
-        nodes: The conditional density of each variable by name, parents first.
+        variables: The variables of the distribution, in the order of the columns.
+        nodes: The conditional density of each variable of the network by name, parents first.
         order: The latents in the order of their elimination.
     """
 
@@ -287,7 +287,7 @@ def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
     if len(nodes) == len(conditionals) and not set(latents) - set(nodes):
         try:
             order = topological_order({name: tuple(node.weights) for name, node in nodes.items()})
-            return _NetworkGaussian(circuit.variables, {name: nodes[name] for name in order}, latents)
+            return NetworkGaussian(circuit.variables, {name: nodes[name] for name in order}, latents)
         except ArgumentError:  # a cycle
             pass
     rows = _Rows([node.row({}, 1) for node in conditionals])

@@ -8,7 +8,7 @@ weights of a sum unit are ``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` wi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -104,66 +104,23 @@ def _minus_log_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
     return (weights * gradient).sum(-1, keepdim=True).sub(gradient).mul_(weights)
 
 
-def composite_weights(
-    head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
-) -> Tensor:
+class _Composite(torch.autograd.Function):
     """Sum weights of functions ``head_i · hidden(z) + bias_i`` that share ``hidden``, computed in tiles.
 
     The result is that of ``energy.normalise``. The backward pass needs only the weights and their normalisers, not the
     values or the energies.
-
-    Args:
-        head: ``(rows, width)``.
-        bias: ``(rows,)``.
-        hidden: ``(width, points)`` with ``points = o · z``.
-        log_weights: ``(z,)``, or ``(o, z)`` for densities relative to those of a reference.
-        energy: The map from values to energies.
-        elements: The number of values of a tile.
-
-    Returns:
-        ``(rows, o, z)``.
     """
-    weights: Tensor = _Composite.apply(head, bias, hidden, log_weights, energy, elements)  # type: ignore[no-untyped-call]
-    return weights
 
-
-def separate_weights(
-    hidden: Tensor,
-    hidden_bias: Tensor,
-    head: Tensor,
-    bias: Tensor,
-    features: Tensor,
-    log_weights: Tensor,
-    energy: Energy,
-    size: int,
-) -> Tensor:
-    """Sum weights of functions ``head_i · tanh(hidden_i · features(z) + hidden_bias_i) + bias_i``, in pieces.
-
-    Activations are not kept. The backward pass computes them again, in one buffer for all pieces.
-
-    Args:
-        hidden: ``(rows, width, width)``.
-        hidden_bias: ``(rows, width)``.
-        head: ``(rows, width)``.
-        bias: ``(rows,)``.
-        features: ``(width, points)`` with ``points = o · z``.
-        log_weights: ``(z,)``, or ``(o, z)`` for densities relative to those of a reference.
-        energy: The map from values to energies.
-        size: The number of functions of a piece.
-
-    Returns:
-        ``(rows, o, z)``.
-    """
-    nets = (hidden, hidden_bias, head, bias, features)
-    weights: Tensor = _Separate.apply(*nets, log_weights, energy, size)  # type: ignore[no-untyped-call]
-    return weights
-
-
-class _Composite(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
-    ) -> Tensor:
+        ctx: Any,
+        head: Tensor,  # (rows, width)
+        bias: Tensor,  # (rows,)
+        hidden: Tensor,  # (width, points) with points = o · z
+        log_weights: Tensor,  # (z,), or (o, z) with a reference density
+        energy: Energy,
+        elements: int,  # values of a tile
+    ) -> Tensor:  # (rows, o, z)
         shape = (len(head), hidden.shape[1] // log_weights.shape[-1], log_weights.shape[-1])
         weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         for rows, given, points in _tiles(shape, elements):
@@ -206,18 +163,23 @@ def _of_tile(log_weights: Tensor, given: slice) -> Tensor:
 
 
 class _Separate(torch.autograd.Function):
+    """Sum weights of functions ``head_i · tanh(hidden_i · features(z) + hidden_bias_i) + bias_i``, in pieces.
+
+    Activations are not kept. The backward pass computes them again, in one buffer for all pieces.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,
-        hidden: Tensor,
-        hidden_bias: Tensor,
-        head: Tensor,
-        bias: Tensor,
-        features: Tensor,
-        log_weights: Tensor,
+        hidden: Tensor,  # (rows, width, width)
+        hidden_bias: Tensor,  # (rows, width)
+        head: Tensor,  # (rows, width)
+        bias: Tensor,  # (rows,)
+        features: Tensor,  # (width, points) with points = o · z
+        log_weights: Tensor,  # (z,), or (o, z) with a reference density
         energy: Energy,
-        size: int,
-    ) -> Tensor:
+        size: int,  # functions of a piece
+    ) -> Tensor:  # (rows, o, z)
         shape = (len(head), features.shape[1] // log_weights.shape[-1], log_weights.shape[-1])
         weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
@@ -255,6 +217,10 @@ class _Separate(torch.autograd.Function):
             if d_features is not None:
                 d_features.addmm_(hidden[part].flatten(0, 1).T, flat)
         return d_hidden, d_hidden_bias, d_head, d_bias, d_features, None, None, None
+
+
+composite_weights: Callable[..., Tensor] = _Composite.apply
+separate_weights: Callable[..., Tensor] = _Separate.apply
 
 
 def _with_constant(features: Tensor) -> Tensor:

@@ -32,13 +32,7 @@ _KEPT_ELEMENTS = (
 class Features(nn.Module):
     """The first layer: Fourier features ``√2 [cos 2π f·z, sin 2π f·z]``, or ``tanh`` of an affine layer.
 
-    Args:
-        arguments: The number of latents.
-        width: The number of features, an even number.
-        fourier: Whether to use Fourier features.
-        sigma: The standard deviation of the frequencies f, or one for each argument.
-        learnable: Whether the frequencies are trained.
-        generator: The source of randomness.
+    The arguments are those of ``Bank``; ``width`` is even.
     """
 
     def __init__(
@@ -219,12 +213,12 @@ class Bank(nn.Module):
         return chunked(lambda *t: finish(_head(*t).mT.to(dtype)), (head, bias), (hidden,), size)
 
     def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy, g: Tensor | None = None) -> Tensor:
-        """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
+        """The sum weights ``(rows or 1, 1, o, z)`` of the densities that have the functions as energies.
 
         Args:
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
-            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents; or ``(o, z)``,
-                with those of a reference density added.
+            log_weights: The log quadrature weights ``(z,)`` of the integrated latents; or ``(o, z)``, with the log of a
+                reference density added.
             energy: The map from values to energies.
             g: The value ``(dims,)`` of the shared latent, if there is one.
         """

@@ -109,11 +109,9 @@ class Block:
         return self._in_pieces(found, 2, x)
 
     def covariance(self, x: Tensor, weights: Tensor) -> Tensor:
-        """The covariance of the missing columns, averaged over the states, ``(batch, m, m)``; zero for observed ones.
+        """The covariance ``(batch, m, m)`` of the missing columns, averaged over the states; zero for observed ones.
 
-        Args:
-            x: ``(m, batch)``.
-            weights: The probabilities of the states, ``(states, batch)``.
+        ``weights`` ``(states, batch)`` are the probabilities of the states.
         """
         std = self._own_params()[..., 1]  # (parts, m, states)
 
@@ -142,12 +140,9 @@ class Block:
         return total.masked_fill(outside, -torch.inf)
 
     def complete(self, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
-        """The data with missing values filled in, given the states: by means without noise, by draws with it.
+        """The data with missing values filled in, given the states ``(batch,)``.
 
-        Args:
-            x: ``(m, batch)``.
-            state: ``(batch,)``.
-            noise: Standard normal numbers ``(m, batch)``.
+        They are means without noise, and draws with standard normal ``noise`` ``(m, batch)``.
         """
         part = state // (self.params.shape[1] // len(self.matrices))
         found = torch.empty_like(x)
@@ -170,10 +165,7 @@ class Block:
         """The statistics of EM: moments ``Σ flow · E[(1, r) (1, r)ᵀ]`` of the scores, ``(states, m + 1, m + 1)``.
 
         Every state must have a matrix of its own. The expectation is over the missing scores given the observed ones.
-
-        Args:
-            x: ``(m, batch)``.
-            flow: The posterior probabilities of the states, ``(states, batch)``.
+        ``flow`` ``(states, batch)`` are the posterior probabilities of the states.
         """
         states, size = self.params.shape[1], len(x) + 1
         total = self.params.new_zeros(states, size, size)
@@ -371,12 +363,10 @@ class _Patterns:
 
     @property
     def inverse(self) -> Tensor:
-        """The inverses of the Cholesky factors of the correlation matrices, ``(parts, m, m)``."""
         return self.factored.root.to(self.factored.matrices.dtype)
 
     @property
     def precision(self) -> Tensor:
-        """The inverses P of the matrices."""
         return self.factored.precision.to(self.factored.matrices.dtype)
 
     @property

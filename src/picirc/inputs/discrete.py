@@ -325,7 +325,7 @@ def _codes(x: Tensor) -> Tensor:
 
 
 class _Read(torch.autograd.Function):
-    """``out[f, k, b] = table[f or 0, k, codes[f, b]]``.
+    """``out[f, k, b] = table[f or 0, k, codes[f, b]]`` for tables ``(F or 1, K, C)`` and codes ``(F, B)``.
 
     Autograd's own gradient would expand a shared table to all variables. This one does not.
     """
@@ -342,10 +342,7 @@ class _Read(torch.autograd.Function):
         return count_values(gradients[0], codes, ctx.values, shared=ctx.shared), None
 
 
-def read_table(table: Tensor, codes: Tensor) -> Tensor:
-    """Look codes ``(F, B)`` up in tables ``(F or 1, K, C)``: ``(F, K, B)``."""
-    looked_up: Tensor = _Read.apply(table, codes)  # type: ignore[no-untyped-call]
-    return looked_up
+read_table: Callable[[Tensor, Tensor], Tensor] = _Read.apply
 
 
 def look_up(table: Tensor, codes: Tensor, out: Tensor) -> None:

@@ -94,12 +94,7 @@ class Family(ABC):
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density, or log-probability, of every value in every state.
 
-        Args:
-            params: ``(F or 1, K, P)``.
-            x: ``(F, B)``, inside the support and without NaN.
-
-        Returns:
-            ``(F, K, B)``.
+        Parameters are ``(F or 1, K, P)``, values ``(F, B)`` inside the support and without NaN, results ``(F, K, B)``.
         """
 
     @abstractmethod
@@ -123,15 +118,10 @@ class Family(ABC):
         raise self._absent("cdf(params, x)", "interval queries")
 
     def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Log of P(low <= X <= high), both ends included: ``(F, K, B)``. It may lack a gradient.
+        """Log of P(low <= X <= high), ends ``(F, B)`` included and possibly infinite: ``(F, K, B)``.
 
         An empty interval has log-probability -inf. This default subtracts two values of ``cdf``, which loses digits far
         out in the upper tail.
-
-        Args:
-            params: ``(F or 1, K, P)``.
-            low: ``(F, B)``, -inf allowed.
-            high: ``(F, B)``, +inf allowed.
         """
         below = low.ceil() - 1 if self.discrete else low
         return (self.cdf(params, high) - self.cdf(params, below)).clamp(min=0).log()
@@ -146,15 +136,7 @@ class Family(ABC):
         return self.log_prob(flat, self.mode(flat)).reshape(params.shape[:-1])
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
-        """∫ p(x) q(x) dx (a sum for discrete families) of all pairs of states.
-
-        Args:
-            a: ``(F or 1, K, P)``.
-            b: ``(F or 1, L, P)``.
-
-        Returns:
-            ``(F or 1, K, L)``.
-        """
+        """∫ p(x) q(x) dx, or Σ p(x) q(x): ``(F or 1, K, P)`` and ``(F or 1, L, P)`` to ``(F or 1, K, L)``."""
         raise self._absent("inner(a, b)", "inner products of circuits")
 
     def table(self, params: Tensor) -> Tensor | None:
@@ -166,34 +148,28 @@ class Family(ABC):
         return None
 
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-        """Sum the statistics that one EM step needs, Σ_b flow · T(x), over the data.
+        """The statistics of one EM step, Σ_b flow · T(x), of shape ``(F or 1, K, S)``.
 
         Results for several batches with the same ``params`` can be added. For shared parameters, statistics are summed
         over the variables.
 
         Args:
-            params: ``(F or 1, K, P)``, the parameters that the flows were computed with.
-            x: ``(F, B)``, inside the support.
-            flows: ``(F, K, B)``, posterior probability of each state for each row; 0 where ``x`` is missing.
-
-        Returns:
-            ``(F or 1, K, S)``.
+            params: The parameters that the flows were computed with, ``(F or 1, K, P)``.
+            x: The data ``(F, B)``, inside the support.
+            flows: The posterior probability of each state for each row, ``(F, K, B)``; 0 where ``x`` is missing.
         """
         raise self._absent("expected_statistics(params, x, flows)", "EM")
 
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Finish the EM step of ``expected_statistics``; a state without weight keeps its parameters.
+        """The new parameters ``(F or 1, K, P)`` of an EM step; a state without weight keeps its parameters.
 
-        For exponential families the result maximises the weighted likelihood; for the others it increases it.
+        For exponential families they maximise the weighted likelihood; for others they increase it.
 
         Args:
             params: The parameters given to ``expected_statistics``.
-            statistics: ``(F or 1, K, S)``.
-            smoothing: Number of pseudo-observations added to every state. They are spread evenly over the values of a
-                finite family; for other families they follow the old parameters.
-
-        Returns:
-            New parameters, ``(F or 1, K, P)``.
+            statistics: Its result, ``(F or 1, K, S)``.
+            smoothing: The number of pseudo-observations added to every state. They are spread evenly over the values of
+                a finite family; for other families they follow the old parameters.
         """
         raise self._absent("from_statistics(params, statistics, smoothing)", "EM")
 
@@ -202,24 +178,14 @@ class Family(ABC):
 
         A family with mean parameters averages these, (1 - step)·old + step·new, as if averaging statistics of equal
         weight. For weights n (old) and w (batch) of a state, averaging statistics with the rate η is the step
-        ``η w / ((1 - η) n + η w)``. This default averages the parameters themselves, whose set must be convex.
-
-        Args:
-            old: ``(F, K, P)``.
-            new: ``(F, K, P)``.
-            step: A number, or ``(F or 1, K)``.
+        ``η w / ((1 - η) n + η w)``. This default averages the parameters ``(F, K, P)`` themselves, whose set must be
+        convex. ``step`` is a number, or ``(F or 1, K)``.
         """
         weight = torch.as_tensor(step, dtype=old.dtype, device=old.device)
         return torch.lerp(old, new, weight.unsqueeze(-1))
 
     def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
-        """Random initial parameters, ``(F, K, P)``; this default does not depend on the data.
-
-        Args:
-            x: ``(F, B)``; NaN is missing.
-            states: K.
-            generator: Source of randomness, on the device of ``x``.
-        """
+        """Random initial parameters ``(F, K, P)`` for data ``(F, B)``, which this default ignores; NaN is missing."""
         dtype = x.dtype if x.is_floating_point() else torch.float32
         shape = (x.shape[0], states, self.size)
         return self.constrain(torch.randn(shape, generator=generator, dtype=dtype, device=x.device))
@@ -227,11 +193,7 @@ class Family(ABC):
     def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Raw parameters that fit whole columns, and the change of each that a unit step of training should make.
 
-        Args:
-            x: ``(F, B)``; NaN is missing.
-
-        Returns:
-            Both ``(F, P)``; this default does not depend on the data.
+        The data are ``(F, B)``, NaN where missing. Both results are ``(F, P)``.
         """
         typical = self._typical(x)
         return typical, torch.ones_like(typical)
@@ -258,12 +220,12 @@ class Family(ABC):
 def require_support(
     x: Tensor, valid: Tensor, variable: str | int, expected: str, remedy: str = "", family: Family | None = None
 ) -> None:
-    """Raise ``ArgumentError`` for the first observed value that is not valid; NaN counts as missing.
+    """Raise ``ArgumentError`` for the first value of ``x`` ``(B,)`` that is not ``valid`` ``(B,)``; NaN is missing.
 
     Args:
-        x: ``(B,)``, the values of one variable.
-        valid: ``(B,)``, whether each is inside the support.
-        variable: The name or number of the variable for the user.
+        x: The values of one variable.
+        valid: Whether each is inside the support.
+        variable: The name or number of the variable.
         expected: The support, in words.
         remedy: What to do about it.
         family: The family of the variable, if the error should name it.
@@ -339,13 +301,9 @@ def group_columns(families: Sequence[Family]) -> list[tuple[Family, list[int]]]:
 _PIECE_ELEMENTS = 2**18  # elements that are normalised at a time; they stay in the processor's cache
 
 
-def log_probabilities(raw: Tensor, limit: float) -> Tensor:
-    """``log_softmax`` over the last axis of values clamped to ±limit."""
-    logs: Tensor = _LogProbabilities.apply(raw, limit)  # type: ignore[no-untyped-call]
-    return logs
-
-
 class _LogProbabilities(torch.autograd.Function):
+    """``log_softmax`` over the last axis of values clamped to ±limit."""
+
     @staticmethod
     def forward(ctx: Any, raw: Tensor, limit: float) -> Tensor:
         logs = empty(raw.shape, raw)
@@ -370,13 +328,9 @@ class _LogProbabilities(torch.autograd.Function):
         return found, None
 
 
-def probabilities(raw: Tensor) -> Tensor:
-    """``softmax`` over the last axis."""
-    found: Tensor = _Probabilities.apply(raw)  # type: ignore[no-untyped-call]
-    return found
-
-
 class _Probabilities(torch.autograd.Function):
+    """``softmax`` over the last axis."""
+
     @staticmethod
     def forward(ctx: Any, raw: Tensor) -> Tensor:
         found = empty(raw.shape, raw)
@@ -393,6 +347,10 @@ class _Probabilities(torch.autograd.Function):
             torch.sub(flow, (flow * p).sum(-1, keepdim=True), out=out)
             out.mul_(p)
         return (raw,)
+
+
+log_probabilities: Callable[[Tensor, float], Tensor] = _LogProbabilities.apply
+probabilities: Callable[[Tensor], Tensor] = _Probabilities.apply
 
 
 def _within(raw: Tensor, limit: float) -> Tensor:

@@ -13,6 +13,7 @@ from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
 from picirc.errors import ArgumentError
+from picirc.exact import Conditional, NetworkGaussian
 from picirc.functions import Density, FunctionFamily, LinearGaussian, Parametric
 from picirc.inputs import Family
 from picirc.quadrature import Rule, trapezoidal
@@ -141,25 +142,13 @@ def _stationary(net: BayesNet, then: Mapping[str, Any]) -> dict[str, tuple[float
     noise = np.diag([then[z].std ** 2 for z in latents])
     mean = np.linalg.solve(np.eye(len(a)) - a, [then[z].bias for z in latents])
     std = np.sqrt(np.diag(solve_discrete_lyapunov(a, noise)))
-    first_mean, first_std = _first_moments(net)
+    first: dict[str, Any] = {z: net.latents[z] for z in reversed(net.children_first)}
+    nodes = {z: Conditional(z, f.weights, f.bias, f.std) for z, f in first.items()}
+    start = NetworkGaussian(latents, nodes, ())
+    first_mean, first_std = start.mean.numpy(), start.covariance.diagonal().sqrt().numpy()
     low = np.minimum(mean - _SIGMAS * std, first_mean - _SIGMAS * first_std)
     high = np.maximum(mean + _SIGMAS * std, first_mean + _SIGMAS * first_std)
     return {z: (float(low[i]), float(high[i])) for i, z in enumerate(latents)}
-
-
-def _first_moments(net: BayesNet) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each latent of the first step, all linear-Gaussian."""
-    latents = list(net.latents)
-    mixing, mean = np.zeros((len(latents), len(latents))), np.zeros(len(latents))
-    for z in reversed(net.children_first):
-        function: Any = net.latents[z]
-        i = latents.index(z)
-        mixing[i, i], mean[i] = function.std, function.bias
-        for parent, weight in function.weights.items():
-            j = latents.index(parent)
-            mixing[i] += weight * mixing[j]
-            mean[i] += weight * mean[j]
-    return mean, np.sqrt((mixing**2).sum(1))
 
 
 def _distribution(function: object, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:

@@ -237,15 +237,10 @@ def _share(counts: npt.NDArray[np.intp], bins: int) -> float:
 
 @dataclass(frozen=True)
 class _Group:
-    """Columns whose levels are counted together.
-
-    Attributes:
-        columns: The numbers of the columns.
-        ends: The largest value of each level of each column.
-    """
+    """Columns whose levels are counted together."""
 
     columns: tuple[int, ...]
-    ends: tuple[Values, ...]
+    ends: tuple[Values, ...]  # the largest value of each level of each column
 
     @property
     def size(self) -> int:
