@@ -67,12 +67,8 @@ class Density:
         safe = torch.where(inside, value, _inner_point(low, high))
         result = torch.as_tensor(self._log_density(safe, *parents), dtype=value.dtype)
         if torch.isnan(result).any() or torch.isposinf(result).any():
-            raise ArgumentError(
-                "log_density",
-                "a logarithm that is finite or -inf on the domain",
-                "NaN or +inf",
-                f"check it on the domain [{low:g}, {high:g}]",
-            )
+            expected, remedy = "a logarithm that is finite or -inf", f"check it on the domain [{low:g}, {high:g}]"
+            raise ArgumentError("log_density", expected, "NaN or +inf", remedy)
         return torch.where(inside, result, -math.inf)
 
     def moments(self, *parents: Tensor) -> tuple[Tensor, Tensor]:

@@ -148,8 +148,13 @@ class Block:
         found = torch.empty_like(x)
         for number in part.unique().tolist():
             own = (part == number).nonzero().flatten()
-            shocks = None if noise is None else noise[:, own]
-            found[:, own] = self._completed(self.matrices[number : number + 1], x[:, own], state[own], shocks)
+            mean, std = self.params[:, state[own]].unbind(-1)  # (m, batch)
+            some = x[:, own]
+            patterns = _Patterns.of(some, _Factored(self.matrices[number : number + 1]))
+            scores = patterns.regress(((some - mean) / std).nan_to_num(0.0)[None, :, None])  # (1, m, 1, batch)
+            if noise is not None:
+                scores = scores + patterns.shocks(noise[:, own][None, :, None])
+            found[:, own] = torch.where(some.isnan(), mean + std * scores[0, :, 0], some)
         return found
 
     def inner(self, other: Block) -> Tensor:
@@ -204,7 +209,12 @@ class Block:
         # Moments are averaged, not parameters, so the distance between the old and the new mean counts.
         between = (step * (1 - step)).unsqueeze(2) * _square(move)
         covariance = torch.lerp(self._covariances(), covariance, step.unsqueeze(2)) + between
-        return Block(self.family, *_normal_form(self.family, mean + step * move, covariance))
+        std = covariance.diagonal(dim1=1, dim2=2).clamp(min=self.family.min_std**2).sqrt()
+        matrix = covariance / (std.unsqueeze(2) * std.unsqueeze(1))
+        # The variance that `min_std` adds to a column is independent noise. Twice the ridge keeps matrices invertible.
+        unit = torch.eye(std.shape[1], dtype=std.dtype, device=std.device)
+        matrix = torch.where(unit > 0, 1.0, (1 - 2 * _RIDGE) * matrix)
+        return Block(self.family, torch.stack(((mean + step * move).T, std.T), -1), matrix)
 
     @property
     def matrices(self) -> Tensor:
@@ -217,14 +227,6 @@ class Block:
 
     def _patterns(self, x: Tensor) -> _Patterns:
         return _Patterns.of(x, self._factored)
-
-    def _completed(self, matrices: Tensor, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
-        mean, std = self.params[:, state].unbind(-1)  # (m, batch)
-        patterns = _Patterns.of(x, _Factored(matrices))
-        found = patterns.regress(((x - mean) / std).nan_to_num(0.0)[None, :, None])  # (1, m, 1, batch)
-        if noise is not None:
-            found = found + patterns.shocks(noise[None, :, None])
-        return torch.where(x.isnan(), mean + std * found[0, :, 0], x)
 
     def _own_params(self) -> Tensor:
         """The parameters by part, ``(parts, m, states of a part, 2)``."""
@@ -288,17 +290,6 @@ class Block:
 def _square(vectors: Tensor) -> Tensor:
     """``v vᵀ`` for each of some vectors, ``(states, m)`` to ``(states, m, m)``."""
     return vectors.unsqueeze(2) * vectors.unsqueeze(1)
-
-
-def _normal_form(family: Gaussian, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Parameters ``(m, states, 2)`` and correlations from means ``(states, m)`` and covariances."""
-    variance = covariance.diagonal(dim1=1, dim2=2)
-    std = variance.clamp(min=family.min_std**2).sqrt()
-    unit = torch.eye(std.shape[1], dtype=std.dtype, device=std.device)
-    matrix = covariance / (std.unsqueeze(2) * std.unsqueeze(1))
-    # The variance that `min_std` adds to a column is independent noise. Twice the ridge keeps the matrix invertible.
-    matrix = torch.where(unit > 0, 1.0, (1 - 2 * _RIDGE) * matrix)
-    return torch.stack((mean.T, std.T), -1), matrix
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,17 +27,11 @@ from picirc.native import kernels_for
 
 @dataclass(frozen=True)
 class Natural:
-    """Parameters in natural form: ``log p(x) = T(x)·eta − base + h(x)``.
+    """Parameters in natural form: ``log p(x) = T(x)·eta − base + h(x)``."""
 
-    Attributes:
-        eta: ``(..., K, S)`` for S sufficient statistics.
-        base: ``(..., K)``.
-        statistics: Maps values ``(..., B)`` to ``T``, ``(..., S, B)``, and ``h``, ``(..., B)``.
-    """
-
-    eta: Tensor
-    base: Tensor
-    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]
+    eta: Tensor  # (..., K, S) for S sufficient statistics
+    base: Tensor  # (..., K)
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]  # maps x (..., B) to T (..., S, B) and h (..., B)
 
 
 class Family(ABC):

@@ -223,9 +223,7 @@ class _Forward(torch.autograd.Function):
         running, (weights,) = ctx.running, gradients
         before, after = _pairs(running)
         if not torch.equal(weights[before], weights[after]):
-            raise RuntimeError(
-                "all steps of a sequence must have the same weight; differentiate sums over whole sequences"
-            )
+            raise RuntimeError("the steps of a sequence must have equal weights; differentiate sums of whole sequences")
         table = _Transitions(lambda gaps: tables[gaps], torch.arange(len(tables)), index, running)
         arriving, ratio = _backward(table, emission, scale, running)
         flow = arriving * weights.unsqueeze(1)

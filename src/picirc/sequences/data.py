@@ -245,9 +245,7 @@ def _timed(columns: Table, time: str | None, rows: Array) -> tuple[Table, Array,
     times = times[order]
     if (np.diff(times) <= 0).any():
         twice = times[int((np.diff(times) <= 0).argmax())]
-        raise ArgumentError(
-            "time", "different times within a sequence", f"{twice:g} twice", "give by=, or remove a row"
-        )
+        raise ArgumentError("time", "different times within a sequence", f"{twice:g} twice", "give by=, or drop a row")
     return {n: v[order] for n, v in columns.items() if n != time}, times, rows[order], dates
 
 

@@ -297,19 +297,19 @@ class SequenceModel:
         return f"SequenceModel({', '.join(self.columns.names)}; {dims}, {count:,} parameters, {size} states)"
 
     def _read(self, data: Any) -> Sequences:
-        sequences = data if isinstance(data, Sequences) else read_sequences(data, *self._roles(data))
+        sequences = data
+        if not isinstance(data, Sequences):
+            listed = isinstance(data, list | tuple)
+            names = _names((data[0] if data else {}) if listed else data)
+            if self.time is not None and self.time not in names and self.dynamics.timed:
+                expected = f"the column {self.time!r} of the times"
+                raise ArgumentError("data", expected, "none", "the steps differ in length")
+            by = self.by if self.by in names and not listed else None
+            sequences = read_sequences(data, by, self.time if self.time in names else None)
         for table in sequences.tables:
             if not len(next(iter(table.values()))):
                 raise ArgumentError("data", "at least one row in every sequence", "an empty one")
         return sequences
-
-    def _roles(self, data: Any) -> tuple[str | None, str | None]:
-        """The arguments ``by`` and ``time`` of ``read_sequences``, as far as the data have these columns."""
-        listed = isinstance(data, list | tuple)
-        names = _names((data[0] if data else {}) if listed else data)
-        if self.time is not None and self.time not in names and self.dynamics.timed:
-            raise ArgumentError("data", f"the column {self.time!r} of the times", "none", "the steps differ in length")
-        return (self.by if self.by in names and not listed else None), (self.time if self.time in names else None)
 
     def _batches(self, sequences: Sequences) -> Iterator[tuple[Batch, list[int]]]:
         """Batches of sequences, and the numbers of these."""

@@ -150,21 +150,17 @@ class BayesNet:
         for name, function in functions.items():
             for parent in function.parents:
                 if parent not in functions:
+                    expected, got = f"every parent of {name!r} to be in the network", f"the unknown name {parent!r}"
                     latents = ", ".join(self._latents) or "none"
-                    raise ArgumentError(
-                        "net",
-                        f"every parent of {name!r} to be in the network",
-                        f"the unknown name {parent!r}",
-                        f"add it with net.latent({parent!r}, ...); latents so far: {latents}",
-                    )
+                    remedy = f"add it with net.latent({parent!r}, ...); latents so far: {latents}"
+                    raise ArgumentError("net", expected, got, remedy)
                 if name in self._latents and parent not in self._latents:
-                    raise ArgumentError(
-                        "net",
-                        f"the latent {name!r} to have latent parents only",
-                        f"the observed parent {parent!r}",
+                    expected = f"the latent {name!r} to have latent parents only"
+                    remedy = (
                         "the weights of a circuit are the same for all data points, and these would depend on the "
-                        f"data; let an observed variable depend on {parent!r} and {name!r} instead",
+                        f"data; let an observed variable depend on {parent!r} and {name!r} instead"
                     )
+                    raise ArgumentError("net", expected, f"the observed parent {parent!r}", remedy)
         topological_order({name: function.parents for name, function in functions.items()})
 
     def _claim(self, *names: str) -> None:

@@ -132,9 +132,7 @@ def as_matrix(X: npt.ArrayLike) -> Values:
         raise ArgumentError("X", "at least one row and one column", f"shape {table.shape}")
     for column in range(table.shape[1]) if table.dtype.kind == "f" else ():
         if np.isinf(table[:, column]).any():
-            raise ArgumentError(
-                "X", "finite values", f"an infinite one in column {column}", "use NaN for missing values"
-            )
+            raise ArgumentError("X", "finite values", f"an infinite one in column {column}", "mark missing ones by NaN")
     return table
 
 

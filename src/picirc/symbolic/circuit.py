@@ -211,9 +211,8 @@ class SymbolicCircuit:
         for z in self.latents:
             if z not in counts:
                 if isinstance(rule, Mapping) and z not in rule:
-                    raise ArgumentError(
-                        "rule", f"a rule for each latent ({', '.join(self.latents)})", f"none for {z!r}"
-                    )
+                    expected = f"a rule for each latent ({', '.join(self.latents)})"
+                    raise ArgumentError("rule", expected, f"none for {z!r}")
                 counts[z] = len(rule[z] if isinstance(rule, Mapping) else rule)
 
         def size(latents: AbstractSet[str]) -> int:
@@ -293,12 +292,9 @@ class SymbolicCircuit:
         if clash := set(self.latents) & set(columns):
             raise ArgumentError("root", "different names for latents and observed variables", sorted(clash))
         if free := self.free(self.root):
-            raise ArgumentError(
-                "root",
-                "a circuit without free latents",
-                f"{', '.join(sorted(free))} free at {self.names[self.root]}",
-                "integrate them out with pc.Integral units above their last use",
-            )
+            got = f"{', '.join(sorted(free))} free at {self.names[self.root]}"
+            remedy = "integrate them out with pc.Integral units above their last use"
+            raise ArgumentError("root", "a circuit without free latents", got, remedy)
 
     # Each of the following yields an explanation for every violation of a structural property.
 
