@@ -438,9 +438,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
-        best = self.predict_proba(X).argmax(1)
-        found: Array = self.classes_[best]
-        return found
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(1)])
 
     def _labels(self, name: str, y: Any) -> tuple[Cells, Array]:
         """The column of labels, and the classes."""

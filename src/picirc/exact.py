@@ -316,7 +316,7 @@ def _conditionals(circuit: SymbolicCircuit) -> tuple[list[Conditional], list[str
         unit, names = stack.pop()
         match unit:
             case Sum():
-                text = f"the sum unit {circuit.names[unit]} makes a mixture of normals; use integrate(rule)."
+                text = f"the sum unit {circuit.names[unit]} makes a mixture of normals, not one; use integrate(rule)."
                 raise IntractableError(f"no closed form: {text}")
             case Input():
                 found.append(_conditional(unit, names, circuit.names[unit]))

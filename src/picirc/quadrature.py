@@ -137,7 +137,7 @@ class Rule:
         """
         if self.remake is None:
             remedy = "make the other size by hand too"
-            raise ArgumentError("rule", "a rule of a known kind", f"{self.name}, made by hand", remedy)
+            raise ArgumentError("rule", "a rule of a known family", f"{self.name}, made by hand", remedy)
         return self.remake(check_integer("n", n))
 
     def refine(self) -> Rule:

@@ -323,7 +323,7 @@ class LinearGaussian(Parametric):
         self.bias = _finite("bias", bias)
         self.std = _finite("std", std)
         if self.std <= 0:
-            raise ArgumentError("std", "a positive number", std, "it is the standard deviation, not its logarithm")
+            raise ArgumentError("std", "a positive number", std, "it is the standard deviation of the noise")
 
     @property
     def parents(self) -> tuple[str, ...]:

@@ -51,15 +51,13 @@ class StatePosterior:
     @property
     def mean(self) -> Numbers:
         """The expectation of the latent, ``(T, d)``."""
-        found: Numbers = self.probabilities @ self.nodes
-        return found
+        return np.asarray(self.probabilities @ self.nodes)
 
     @property
     def std(self) -> Numbers:
         """Its standard deviation, ``(T, d)``."""
         second = self.probabilities @ self.nodes**2
-        found: Numbers = np.sqrt(np.maximum(second - self.mean**2, 0.0))
-        return found
+        return np.asarray(np.sqrt(np.maximum(second - self.mean**2, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +164,7 @@ class SequenceModel:
         sequences = self._read(data)
         finer = SequenceModel(self.columns, self.dynamics, rule=self.rule, unit=self.unit)
         finer.chain = self._chain_on(2)
-        found: Numbers = np.abs(finer.log_prob(sequences) - self.log_prob(sequences))
-        return found
+        return np.asarray(np.abs(finer.log_prob(sequences) - self.log_prob(sequences)))
 
     def filter(self, data: Any) -> Any:
         """The latent at each step given the rows up to it: a ``StatePosterior`` for each sequence."""
@@ -297,8 +294,9 @@ class SequenceModel:
         return f"SequenceModel({', '.join(self.columns.names)}; {dims}, {count:,} parameters, {size} states)"
 
     def _read(self, data: Any) -> Sequences:
-        sequences = data
-        if not isinstance(data, Sequences):
+        if isinstance(data, Sequences):
+            sequences = data
+        else:
             listed = isinstance(data, list | tuple)
             names = _names((data[0] if data else {}) if listed else data)
             if self.time is not None and self.time not in names and self.dynamics.timed:
@@ -370,8 +368,7 @@ class SequenceModel:
         return found.astype("datetime64[ns]")
 
     def _shown(self, times: Numbers) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times
-        return found
+        return np.asarray(np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times)
 
     def _forecast(self, weights: Tensor, levels: tuple[float, ...], times: npt.NDArray[Any]) -> Forecast:
         """The distributions of all columns if the states have the distributions ``weights`` ``(T, N)``."""
