@@ -29,13 +29,9 @@ class Clusters:
 
     @staticmethod
     def find(x: Tensor, families: Sequence[Family], count: int, generator: torch.Generator) -> Clusters:
-        """Find clusters by k-means, with initial centres by k-means++.
+        """Find ``count`` clusters of rows ``(rows, variables)`` by k-means, with initial centres by k-means++.
 
-        Args:
-            x: ``(rows, variables)``; NaN is missing.
-            families: The family of each variable.
-            count: The number of clusters; some are empty if there are fewer distinct rows.
-            generator: The source of randomness.
+        NaN is missing. Some clusters are empty if there are fewer distinct rows.
 
         Example:
             >>> import picirc as pc

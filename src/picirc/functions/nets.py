@@ -32,7 +32,7 @@ _KEPT_ELEMENTS = (
 class Features(nn.Module):
     """The first layer: Fourier features ``√2 [cos 2π f·z, sin 2π f·z]``, or ``tanh`` of an affine layer.
 
-    The arguments are those of ``Bank``; ``width`` is even.
+    The arguments are those of ``Bank``.
     """
 
     def __init__(
@@ -84,19 +84,7 @@ def _normal_points(
 class Bank(nn.Module):
     """``rows`` functions of the same latents: features, a hidden layer, and a linear head with ``outputs`` numbers.
 
-    Args:
-        rows: The number of functions.
-        arguments: The number of latents of each.
-        outputs: The number of values of each.
-        width: The width of the nets.
-        sharing: ``"none"``: every function has its own hidden layer and head. ``"composite"``: all functions share one
-            hidden layer and have their own heads. ``"full"``: one function for all rows.
-        fourier: Whether to use Fourier features.
-        sigma: The standard deviation of their frequencies, or one for each latent.
-        learnable: Whether the frequencies are trained.
-        generator: The source of randomness.
-        shared: The dimensions of a further latent that all functions depend on, and the number of its features, in
-            which the heads are linear; None without such a latent.
+    The functions may depend on a further latent g. The heads are then linear in Fourier features of g.
     """
 
     center: Tensor | None
@@ -110,16 +98,16 @@ class Bank(nn.Module):
 
     def __init__(
         self,
-        rows: int,
-        arguments: int,
-        outputs: int,
-        width: int,
-        sharing: str,
-        fourier: bool = True,
-        sigma: float | Sequence[float] = 1.0,
-        learnable: bool = False,
+        rows: int,  # the number of functions
+        arguments: int,  # the number of latents of each
+        outputs: int,  # the number of values of each
+        width: int,  # the width of the nets, an even number
+        sharing: str,  # "none"; "composite": one hidden layer, but a head for each; "full": one function for all rows
+        fourier: bool = True,  # whether to use Fourier features
+        sigma: float | Sequence[float] = 1.0,  # the standard deviation of their frequencies, or one for each latent
+        learnable: bool = False,  # whether the frequencies are trained
         generator: torch.Generator | None = None,
-        shared: tuple[int, int] | None = None,
+        shared: tuple[int, int] | None = None,  # the dimensions of g and the number of its features; None without g
     ) -> None:
         super().__init__()
         if sharing not in SHARING:

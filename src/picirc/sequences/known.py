@@ -47,12 +47,7 @@ class StateSpace:
         self.domains = _domains(net, self.then, dict(on or {}))
 
     def chain(self, rule: Rule, widen: float = 1.0) -> Chain:
-        """The chain on the product of one rule for each latent.
-
-        Args:
-            rule: The rule.
-            widen: A factor of the lengths of the intervals.
-        """
+        """The chain on the product of one rule for each latent; ``widen`` multiplies the lengths of the intervals."""
         grids = []
         for low, high in (self.domains[z] for z in self.names):
             middle, half = (low + high) / 2, (high - low) / 2 * widen

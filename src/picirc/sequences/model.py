@@ -106,31 +106,20 @@ class SequenceModel:
     ``fit_sequences`` and ``state_space`` return one. Data are a table (one sequence), a list of tables, or one long
     table with the column ``by``. Queries return one result for each sequence: a single one, a list, or a mapping by
     key. Any cells may be missing; they are integrated out. Queries are in double precision.
-
-    Args:
-        columns: The conversion between tables and numbers.
-        dynamics: The functions of the chain.
-        rule: The quadrature rule for each latent of a known chain.
-        by: The column that identifies the sequences.
-        time: The column of the times.
-        unit: The time of one step.
-        container: The kind of table that was fitted.
-        dates: Whether times are dates.
-        summary: Facts about the training, as plain JSON values.
     """
 
     def __init__(
         self,
-        columns: Columns,
-        dynamics: SequencePIC | StateSpace,
+        columns: Columns,  # the conversion between tables and numbers
+        dynamics: SequencePIC | StateSpace,  # the functions of the chain
         *,
-        rule: Rule = DEFAULT_RULE,
-        by: str | None = None,
-        time: str | None = None,
-        unit: float = 1.0,
-        container: str = "mapping",
-        dates: bool = False,
-        summary: Mapping[str, Any] | None = None,
+        rule: Rule = DEFAULT_RULE,  # for each latent of a known chain
+        by: str | None = None,  # the column that identifies the sequences
+        time: str | None = None,  # the column of the times
+        unit: float = 1.0,  # the time of one step
+        container: str = "mapping",  # the kind of table that was fitted
+        dates: bool = False,  # whether times are dates
+        summary: Mapping[str, Any] | None = None,  # facts about the training, as plain JSON values
     ) -> None:
         self.columns, self.dynamics, self.rule = columns, dynamics, rule
         self.by, self.time, self.unit, self.container, self.dates = by, time, unit, container, dates

@@ -70,27 +70,17 @@ class _Features(nn.Module):
 
 
 class SequencePIC(nn.Module):
-    """A homogeneous chain with neural functions. Called with points, it returns the ``Chain`` on them.
-
-    Args:
-        families: The family of each column.
-        dims: The number d of dimensions of the latent.
-        width: The number of hidden units of each net.
-        rank: The number of features of the correction of the transition.
-        points: The number of points of the training grids, which bounds the standard deviation of a step from below.
-        timed: Whether the transition depends on the time between steps.
-        generator: The source of the initial values.
-    """
+    """A homogeneous chain with neural functions. Called with points, it returns the ``Chain`` on them."""
 
     def __init__(
         self,
-        families: Sequence[Family],
-        dims: int = 2,
-        width: int = 32,
-        rank: int = 16,
-        points: int = 64,
-        timed: bool = False,
-        generator: torch.Generator | None = None,
+        families: Sequence[Family],  # of the columns
+        dims: int = 2,  # d, the number of dimensions of the latent
+        width: int = 32,  # the number of hidden units of each net
+        rank: int = 16,  # the number of features of the correction of the transition
+        points: int = 64,  # of the training grids; they bound the standard deviation of a step from below
+        timed: bool = False,  # whether the transition depends on the time between steps
+        generator: torch.Generator | None = None,  # of the initial values
     ) -> None:
         super().__init__()
         if not families:
