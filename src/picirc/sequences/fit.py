@@ -32,25 +32,45 @@ POINTS = {1: 64, 2: 192, 3: 256}  # by the number of dimensions
 
 @dataclass(frozen=True)
 class Settings:
-    """How a chain is trained. The defaults were chosen over five series (see ``benchmarks/README.md``)."""
+    """How a chain is trained. The defaults were chosen over five series (see ``benchmarks/README.md``).
 
-    dims: int = 0  # the number of dimensions of the latent; 0 for the best of 1, 2 and 3
-    points: int = 0  # the number of points of the grids; 0 for a number that depends on ``dims``
-    width: int = 32  # the number of hidden units of each net
-    rank: int = 16  # the number of features of the correction of the transition
-    steps: int = 600  # the largest number of training steps
-    rate: float = 5e-3  # the largest step size of Adam, reached after a warm-up; it then decreases along a cosine
-    final_rate: float = 5e-5  # the last step size
-    prior: float = 10.0  # the precision of a normal prior of every parameter around its initial value
-    clip: float = 1.0  # the largest norm of a gradient
-    batch: int = 4096  # the approximate number of rows in one training step
-    window: int = 512  # the longest piece of a sequence in one training step
-    held_out: float = 0.15  # the fraction of the sequences, or of the last steps of a few, held out for early stopping
-    validate_every: int = 20  # the number of steps between validations
-    patience: int = 8  # the number of validations without improvement that ends the training
-    refit: bool = True  # whether to train again on all data, for the best number of steps
-    floor: float = 0.1  # the smallest scale of real columns given the latent, in units of their spread
-    margin: float = 0.3  # the improvement, in standard errors, that a later state or a larger latent must show
+    Attributes:
+        dims: The number of dimensions of the latent; 0 for the best of 1, 2 and 3.
+        points: The number of points of the grids; 0 for a number that depends on ``dims``.
+        width: The number of hidden units of each net.
+        rank: The number of features of the correction of the transition.
+        steps: The largest number of training steps.
+        rate: The largest step size of Adam, reached after a warm-up; it then decreases along a cosine.
+        final_rate: The last step size.
+        prior: The precision of a normal prior of every parameter around its initial value.
+        clip: The largest norm of a gradient.
+        batch: The approximate number of rows in one training step.
+        window: The longest piece of a sequence in one training step.
+        held_out: The fraction of the sequences, or of the last steps of a few, held out for early stopping.
+        validate_every: The number of steps between validations.
+        patience: The number of validations without improvement that ends the training.
+        refit: Whether to train again on all data, for the best number of steps.
+        floor: The smallest scale of real columns given the latent, in units of their spread.
+        margin: The improvement, in standard errors, that a later state or a larger latent must show.
+    """
+
+    dims: int = 0
+    points: int = 0
+    width: int = 32
+    rank: int = 16
+    steps: int = 600
+    rate: float = 5e-3
+    final_rate: float = 5e-5
+    prior: float = 10.0
+    clip: float = 1.0
+    batch: int = 4096
+    window: int = 512
+    held_out: float = 0.15
+    validate_every: int = 20
+    patience: int = 8
+    refit: bool = True
+    floor: float = 0.1
+    margin: float = 0.3
 
 
 @dataclass

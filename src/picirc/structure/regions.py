@@ -191,20 +191,6 @@ def random_regions(
     return _from_splits(splits)
 
 
-def chain_regions(n: int) -> RegionGraph:
-    """Split off the last variable, then the one before it, and so on: a region is 0..i or a single variable.
-
-    Example:
-        >>> chain_regions(3).scopes
-        ((0,), (1,), (2,), (0, 1), (0, 1, 2))
-    """
-    n = check_integer("n", n, 1)
-    splits: dict[Scope, list[tuple[Scope, ...]]] = {(i,): [] for i in range(n)}
-    for i in range(1, n):
-        splits[tuple(range(i + 1))] = [(tuple(range(i)), (i,))]
-    return _from_splits(splits)
-
-
 def _cut(rectangle: Rectangle, rows: bool, at: int) -> tuple[Rectangle, Rectangle]:
     """Cut a rectangle before a row, or before a column."""
     top, bottom, left, right = rectangle
