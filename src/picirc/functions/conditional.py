@@ -133,7 +133,7 @@ class Parametric(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[str, ...]:
-        """The names of what it is conditioned on."""
+        """The names of the variables it is conditioned on."""
 
     @abstractmethod
     def parameters(self, *parents: Tensor) -> Tensor:
