@@ -243,10 +243,14 @@ class SequenceModel:
         """
         check_choice("how", how, HOW)
         sequences, source = self._read(data), _generator(seed)
+        gaps = gaps_of(sequences, self.unit, self.dynamics.timed)
         filled = []
         for i, weights in self._states(sequences, how != "sample"):
             rows = self.columns.encode(sequences.tables[i])
-            new = self._completed(sequences, i, weights, how, source)
+            if how == "sample":
+                new = self.chain.emit(self.chain.draw_states(weights, gaps[i], source, 1)[0], source)
+            else:
+                new = self._expected(weights, how)
             table = self.columns.decode(torch.where(rows.isnan(), new, rows).numpy())
             filled.append(_overlaid(sequences.tables[i], table, rows.isnan().numpy(), self.columns.names))
         return _rebuilt(data, sequences, filled)
@@ -388,13 +392,8 @@ class SequenceModel:
             found[seen, column] = share.clamp(0, 1)
         return found.numpy()
 
-    def _completed(
-        self, sequences: Sequences, number: int, weights: Tensor, how: str, source: torch.Generator
-    ) -> Tensor:
-        """Values for all cells of a sequence."""
-        if how == "sample":
-            gaps = gaps_of(sequences, self.unit, self.dynamics.timed)[number]
-            return self.chain.emit(self.chain.draw_states(weights, gaps, source, 1)[0], source)
+    def _expected(self, weights: Tensor, how: str) -> Tensor:
+        """The mean or median, or the most probable category, of all cells of a sequence, ``(T, C)``."""
         found = self.chain.means(weights)
         for column, (family, params) in enumerate(self.chain.inputs):
             table = family.table(params[0]) if self.columns.labels(column) else None
