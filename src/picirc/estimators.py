@@ -438,7 +438,8 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(1)])
+        best = self.predict_proba(X).argmax(1)
+        return np.asarray(self.classes_[best])
 
     def _labels(self, name: str, y: Any) -> tuple[Cells, Array]:
         """The column of labels, and the classes."""
