@@ -177,8 +177,8 @@ def test_latents_are_out_of_the_result():
 @pytest.mark.parametrize(
     ("name", "unit"),
     [
-        ("bernoulli", r"the unit p\(x1 \| z1\) carries Conditional\(Bernoulli"),
-        ("bimodal", r"the unit p\(x2 \| z1\) carries Conditional"),
+        ("bernoulli", r"the unit p\(x3 \| z2\) carries Conditional\(Bernoulli"),
+        ("bimodal", r"the unit ∫z1 carries Density"),
         ("bounded_input", r"the unit p\(x1 \| z1\) carries Density"),
         ("sums", r"the sum unit ⊕\d makes a mixture"),
         ("tucker", "the unit ∫z1,z2 carries a joint density"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clusters of rows, which mixtures begin their training with."""
+"""Clusters of rows by k-means, from which the training of mixtures starts."""
 
 from __future__ import annotations
 
@@ -15,34 +15,23 @@ from picirc.inputs.discrete import FiniteFamily
 from picirc.inputs.family import observed_mean, observed_std
 
 _ROUNDS = 10
-_MOST_INDICATORS = 64  # categories of a variable that are compared as such
+_MOST_INDICATORS = 64  # categories of a variable with more categories are compared as numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Centres of rows; a row belongs to the nearest one.
+    """Centres of clusters; a row belongs to the nearest one. Categories are compared by indicators."""
 
-    Attributes:
-        families: The family of each variable. Categories are compared by indicators.
-        middle: The value that stands for a missing one, ``(variables,)``.
-        scale: The unit that each variable is compared in, ``(variables,)``.
-        centres: ``(clusters, features)``.
-    """
-
-    families: Sequence[Family]
-    middle: Tensor
-    scale: Tensor
-    centres: Tensor
+    families: Sequence[Family]  # of the variables
+    middle: Tensor  # the value in place of a missing one, (variables,)
+    scale: Tensor  # the unit of each variable, (variables,)
+    centres: Tensor  # (clusters, features)
 
     @staticmethod
     def find(x: Tensor, families: Sequence[Family], count: int, generator: torch.Generator) -> Clusters:
-        """By k-means: the first centres are far apart at random (k-means++), then they move.
+        """Find ``count`` clusters of rows ``(rows, variables)`` by k-means, with initial centres by k-means++.
 
-        Args:
-            x: ``(rows, variables)``; NaN is missing.
-            families: The family of each variable.
-            count: The number of clusters; some are empty if there are fewer different rows.
-            generator: The source of randomness.
+        NaN is missing. Some clusters are empty if there are fewer distinct rows.
 
         Example:
             >>> import picirc as pc
@@ -52,10 +41,8 @@ class Clusters:
             [0, 1]
         """
         middle, scale = observed_mean(x.T, 0.0).squeeze(1), observed_std(x.T).squeeze(1)
-        if len(set(families)) == 1 and isinstance(
-            families[0], FiniteFamily
-        ):  # they are in the same units, as pixels are
-            scale = torch.ones_like(scale)
+        if len(set(families)) == 1 and isinstance(families[0], FiniteFamily):
+            scale = torch.ones_like(scale)  # all variables have the same units, as pixels do
         found = Clusters(families, middle, scale, x[:0])
         rows = found._features(x)
         centres = _far_apart(rows, count, generator)
@@ -71,7 +58,7 @@ class Clusters:
         return torch.cdist(self._features(x.to(self.centres)), self.centres).argmin(1)
 
     def _features(self, x: Tensor) -> Tensor:
-        """Numbers in comparable units and indicators of categories; what is missing is in the middle."""
+        """Numbers in comparable units and indicators of categories, with missing values in the middle."""
         missing = x.isnan()
         plain = ((x - self.middle) / self.scale).masked_fill(missing, 0.0)
         parts = []
@@ -85,7 +72,7 @@ class Clusters:
 
 
 def _far_apart(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Rows drawn one after the other, each in proportion to its squared distance from those before."""
+    """Rows drawn one by one, in proportion to their squared distances from the nearest one drawn before."""
     chosen = [int(torch.randint(len(x), (), generator=generator))]
     distance = (x - x[chosen[0]]).square().sum(1)
     for _ in range(count - 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Estimators for scikit-learn: of mixed tables with missing cells, and of sequences."""
+"""Estimators for scikit-learn, of mixed tables with missing cells and of sequences."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from picirc.tables.model import HOW, TableModel
 
 __all__ = ["ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer", "PICSequences"]
 
-_PLAIN = (bool, int, float, str, type(None))  # the values of parameters that a file keeps
+_PLAIN = (bool, int, float, str, type(None))  # the types of parameters that are saved
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
-    """A circuit of a table behind the interface of scikit-learn: parameters, validation, fitting, saving."""
+    """The common part of the estimators of tables: parameters, validation, fitting, saving."""
 
     model_: TableModel
     n_features_in_: int
@@ -68,7 +68,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         self.missingness = missingness
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Save the fitted estimator: a folder that ``TableModel.load`` and ``pc.load`` can read, too."""
+        """Save the fitted estimator to a folder, which ``TableModel.load`` and ``pc.load`` can read, too."""
         check_is_fitted(self)
         parameters = {name: value for name, value in self.get_params().items() if isinstance(value, _PLAIN)}
         about = {"name": type(self).__name__, "parameters": parameters, "fitted": self._fitted()}
@@ -77,14 +77,14 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
     @classmethod
     def load(cls, path: str | PathLike[str], families: tuple[type[Family], ...] = ()) -> Self:
-        """Load an estimator that ``save`` wrote; this runs no code from the file.
+        """Load an estimator that ``save`` wrote. This runs no code from the file.
 
-        Parameters that are neither numbers nor strings (``columns``, ``settings``) are not kept: they are part of the
-        model.
+        The parameters ``columns`` and ``settings`` are not restored if they are not a number or a string; they are part
+        of the model.
 
         Args:
             path: The folder or the file.
-            families: The classes of the user's own families that the columns have.
+            families: Custom classes of families of the columns.
         """
         model = TableModel.load(path, families)
         with refusing(Path(path)):
@@ -95,9 +95,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             found = cls()
             parameters = take(about, "parameters", dict)
             only(parameters, set(found.get_params()), "parameters")
-            for name in parameters:
-                if not isinstance(parameters[name], _PLAIN):
-                    raise ArgumentError(name, "a number or a string", repr(parameters[name])[:80])
+            for name, value in parameters.items():
+                if not isinstance(value, _PLAIN):
+                    raise ArgumentError(name, "a number or a string", repr(value)[:80])
             found.set_params(**parameters)
             model.summary.pop("estimator")
             found.model_ = model
@@ -108,16 +108,16 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
-        # Strings are accepted; but an estimator with this tag must accept any object as a cell, which is refused here.
+        # Strings are accepted, but an estimator with this tag must accept any object as a cell.
         tags.input_tags.string = False
         return tags
 
     def _fitted(self) -> dict[str, Any]:
-        """What a fitted estimator has besides its model, as plain JSON values."""
+        """The fitted attributes besides the model, as plain JSON values."""
         return {}
 
     def _restore(self, fitted: Mapping[str, Any]) -> None:
-        """Take over what ``_fitted`` returned, from a file that may hold anything."""
+        """Restore the attributes that ``_fitted`` returned, from an untrusted file."""
         only(fitted, set(self._fitted()), "fitted")
         self._restore_names(self.model_.schema.names)
 
@@ -147,10 +147,10 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if as_narwhals(X) is not None:
             return read_frame(validate_data(self, X, reset=reset, skip_check_array=True))
         if isinstance(X, list | tuple) and np.asarray(X, dtype=object).ndim == 2:
-            X = read_frame(X).native  # among strings NumPy would turn numbers into strings
+            X = read_frame(X).native  # NumPy would turn numbers among strings into strings
         X = validate_data(self, X, reset=reset, dtype=None, ensure_all_finite="allow-nan")
         if X.dtype == object:
-            with suppress(ValueError):  # strings; a cell that is neither a string nor a number is a TypeError
+            with suppress(ValueError):  # strings; a cell that is neither a string nor a number raises a TypeError
                 X = X.astype(np.float64)
         return read_frame(X)
 
@@ -159,18 +159,18 @@ class PICDensity(DensityMixin, TableEstimator):  # type: ignore[misc]
     """The joint density of the columns of a table, with missing cells integrated out exactly.
 
     Args:
-        columns: What is known of some columns, by name or, for arrays, by number: ``"gaussian"``, ``"student"``,
-            ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``, ``"binomial"``, or a family. A single word
-            holds for all columns. The others are inferred.
-        points: The number of quadrature points, chosen from the size of the data by default, like the next two.
+        columns: The kinds of some columns, by name or, for arrays, by number: ``"gaussian"``, ``"student"``,
+            ``"laplace"``, ``"categorical"``, ``"bernoulli"``, ``"poisson"``, ``"binomial"``, or a family. A single
+            string holds for all columns. All other kinds are inferred.
+        points: The number of quadrature points, by default chosen from the size of the data, like the next two.
         width: The width of the nets, an even number.
         steps: The largest number of training steps.
         settings: Other attributes of :class:`picirc.tables.Defaults`, by name.
         unseen: What to do with a category that did not occur in ``fit``: ``"error"``, or ``"missing"`` to treat it as
             missing.
         quantile: The fraction of the training rows that ``anomaly`` calls anomalous.
-        random_state: Determines everything random. The default is a fixed number: fitting twice gives the same model.
-        missingness: Also model which cells are missing, so that a gap is evidence on the other columns.
+        random_state: The seed, or a random state of NumPy. By default, fitting twice gives the same model.
+        missingness: Whether to model which cells are missing. A missing cell is then evidence on the other columns.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel`.
@@ -246,10 +246,10 @@ class PICDensity(DensityMixin, TableEstimator):  # type: ignore[misc]
         return ConditionalDensity(self.model_, given)
 
     def anomaly(self, X: Any) -> npt.NDArray[np.bool_]:
-        """Whether each row is less probable than the ``quantile`` of the training rows.
+        """Whether the density of each row is below the ``quantile`` of the training rows.
 
-        Rows are compared as they are. A row with missing cells has a density over fewer columns: compare such rows only
-        with others that have the same cells missing.
+        A row with missing cells has a density over fewer columns. Compare it only with rows that have the same cells
+        missing.
         """
         return np.asarray(self.score_samples(X) < self.threshold_)
 
@@ -289,22 +289,17 @@ class ConditionalDensity:
 class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
     """Fill the missing cells of a table from the joint density of its columns.
 
-    Observed cells stay as they are, bit for bit. The result is a table of the kind that came in, unless ``set_output``
-    says otherwise. Columns that had no value at all in ``fit`` are dropped, as other imputers do.
+    Observed cells do not change. The result is a table of the kind of the input, unless ``set_output`` says otherwise.
+    Columns without any value in ``fit`` are dropped, as by other imputers. Parameters not listed here are those of
+    :class:`PICDensity`.
 
     Args:
-        how: ``"mean"``: the expectation of real columns and counts given the row's other cells, the most probable
-            category of the others. ``"mode"``: values that are probable together (approximate). ``"sample"``: a draw
-            from the joint distribution of the missing cells.
-        columns: What is known of some columns, as for :class:`PICDensity`.
-        points: The number of quadrature points, chosen from the size of the data by default, like the next two.
-        width: The width of the nets, an even number.
-        steps: The largest number of training steps.
-        settings: Other attributes of :class:`picirc.tables.Defaults`, by name.
+        how: ``"mean"``: the expectation of real columns and counts given the row's other cells, and the most probable
+            category of all other columns. ``"mode"``: values that are probable together (approximate). ``"sample"``: a
+            draw from the joint distribution of the missing cells.
         unseen: What to do with a category that did not occur in ``fit``: ``"error"``, or ``"missing"`` to ignore it
-            like a missing value (it stays in its cell).
-        random_state: Determines everything random, including the draws of ``"sample"``.
-        missingness: Also model which cells are missing, so that a gap is evidence on the other columns.
+            like a missing value, without changing its cell.
+        random_state: The seed of the training, and of the draws of ``"sample"``.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel`.
@@ -343,7 +338,7 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
         return self._filled(self._table(X, reset=False), self.how, as_seed(self.random_state))
 
     def impute(self, X: Any, n_imputations: int = 5) -> list[Any]:
-        """Several tables, each with other draws from the joint distribution of the missing cells (multiple imputation).
+        """Multiple imputation: several tables, each with its own draws of the missing cells.
 
         Args:
             X: The table.
@@ -356,13 +351,13 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
         return [self._filled(frame, "sample", int(seed)) for seed in seeds]
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
-        """The names of the columns that are left."""
+        """The names of the columns that are not dropped."""
         check_is_fitted(self)
         names: npt.NDArray[np.object_] = _check_feature_names_in(self, input_features)
         return names[self._kept()]
 
     def _kept(self) -> npt.NDArray[np.intp]:
-        """The positions of the columns that had a value."""
+        """The positions of the columns that are not dropped."""
         return np.flatnonzero([column.kind != EMPTY or column.left_out for column in self.model_.schema.columns])
 
     def _filled(self, frame: Frame, how: str, seed: int) -> Any:
@@ -375,22 +370,15 @@ class PICImputer(TransformerMixin, TableEstimator):  # type: ignore[misc]
 
 
 class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """A classifier by the joint density of the features and the label, which is one more column of the table.
+    """A classifier that models the joint density of the features and the label.
 
-    Any features may be missing, in ``fit`` as in ``predict_proba``. So may labels: rows without one (None, NaN, or the
-    value ``unlabelled``) take part in fitting the density of the features.
+    Any features may be missing, in ``fit`` and in ``predict_proba``. Labels may be missing, too: rows without one
+    (None, NaN, or the value ``unlabelled``) contribute to the density of the features. Parameters not listed here are
+    those of :class:`PICDensity`.
 
     Args:
-        columns: What is known of some features, as for :class:`PICDensity`.
-        points: The number of quadrature points, chosen from the size of the data by default, like the next two.
-        width: The width of the nets, an even number.
-        steps: The largest number of training steps.
-        settings: Other attributes of :class:`picirc.tables.Defaults`, by name.
-        unseen: What to do with a category that did not occur in ``fit``: ``"error"`` or ``"missing"``.
-        unlabelled: A value of ``y`` that stands for a missing label besides None and NaN, such as -1. Without it -1 is
+        unlabelled: A value of ``y`` that stands for a missing label besides None and NaN, such as -1. By default -1 is
             a class like any other.
-        random_state: Determines everything random.
-        missingness: Also model which cells are missing, so that a gap is evidence on the other columns.
 
     Attributes:
         model_: The fitted :class:`picirc.tables.TableModel` of the features and the label.
@@ -432,7 +420,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         frame = self._table(X, reset=True)
         if y is None:
             got = "None (PICClassifier requires y to be passed, but the target y is None)"
-            raise ArgumentError("y", "a label for each row", got, "use PICDensity where there are no labels at all")
+            raise ArgumentError("y", "a label for each row", got, "use PICDensity if there are no labels")
         name = str(getattr(y, "name", None) or "label")
         while name in frame.names:
             name += "_"
@@ -451,8 +439,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """The most probable class of each row."""
         best = self.predict_proba(X).argmax(1)
-        found: Array = self.classes_[best]
-        return found
+        return np.asarray(self.classes_[best])
 
     def _labels(self, name: str, y: Any) -> tuple[Cells, Array]:
         """The column of labels, and the classes."""
@@ -487,7 +474,7 @@ class PICClassifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
 
 def as_seed(random_state: Any) -> int:
-    """A seed from what scikit-learn calls a random state."""
+    """A seed from a random state in the sense of scikit-learn."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return check_integer("random_state", random_state, 0)
     return int(check_random_state(random_state).randint(2**31 - 1))
@@ -496,18 +483,18 @@ def as_seed(random_state: Any) -> int:
 class PICSequences(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no annotations
     """A homogeneous chain with continuous latents, fitted to sequences of any lengths.
 
-    It follows scikit-learn's conventions for parameters, cloning and search. Its data are sequences and not
-    independent rows, so the checks of scikit-learn for tables do not apply.
+    It follows scikit-learn's conventions for parameters, cloning and search. Its data are sequences, not independent
+    rows, so scikit-learn's checks for tables do not apply.
 
     Args:
-        by: The column of a long table that tells the sequences apart.
+        by: The column of a long table that identifies the sequences.
         time: The column of the times.
-        columns: What is known of some columns.
-        dims: The number of dimensions of the latent; by default chosen by what is held out.
+        columns: Declarations of some columns, as for ``pc.fit_sequences``.
+        dims: The number of dimensions of the latent; by default chosen on held-out data.
         points: The number of points of the grids.
         steps: The largest number of training steps.
         settings: Other attributes of ``picirc.sequences.Settings``, by name.
-        random_state: Decides everything that is random.
+        random_state: The seed.
 
     Attributes:
         model_: The fitted ``SequenceModel``.

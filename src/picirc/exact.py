@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Closed-form integration of linear-Gaussian circuits.
 
-Every conditional density says that ``(v − Σ a_i z_i − b) / σ`` is standard normal: a *row* ``A u − c`` of a
-least-squares problem in the unknowns ``u``. A function of the circuit is ``exp(−½ ‖A u − c‖² + g)``. Products put rows
-below each other, and a latent is integrated out by a QR decomposition of the rows that mention it: its own row gives
-the volume, and the others go on. Only square roots of precisions appear, so variances of very different size do no
-harm, and the work grows with the number of latents where each row mentions few of them, as in a chain or a tree.
+Every conditional density says that ``(v − Σ a_i z_i − b) / σ`` is standard normal. This is a *row* ``A u − c`` of a
+least-squares problem in the unknowns ``u``, and a function of the circuit is ``exp(−½ ‖A u − c‖² + g)``. A product
+stacks the rows of its inputs. A latent is integrated out by a QR decomposition of the rows that mention it: its own row
+gives the volume, and the other rows remain. Only square roots of precisions appear, so that variances of very different
+sizes do not lose digits. The work is linear in the number of latents if each row mentions few of them, as in a chain or
+a tree.
 """
 
 from __future__ import annotations
@@ -23,20 +24,27 @@ from picirc.checks import check_integer
 from picirc.errors import ArgumentError, IntractableError
 from picirc.functions import LinearGaussian
 from picirc.structure.bayesnet import topological_order
+from picirc.symbolic.build import Buckets
 from picirc.symbolic.circuit import SymbolicCircuit
-from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
+from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _MASS_TOLERANCE = 1e-6
 
 
 class ExactGaussian:
-    """A multivariate normal over named variables: what a linear-Gaussian circuit integrates to.
+    """A multivariate normal over named variables, to which a linear-Gaussian circuit integrates.
 
     Args:
         variables: The names, in the order of the columns.
         mean: ``(D,)``.
         covariance: ``(D, D)``.
+
+    Example:
+        >>> cov = torch.tensor([[1.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+        >>> normal = ExactGaussian(["a", "b"], torch.zeros(2, dtype=torch.float64), cov)
+        >>> normal.condition({"a": 2.0}).mean
+        tensor([1.], dtype=torch.float64)
     """
 
     def __init__(self, variables: Sequence[str], mean: Tensor, covariance: Tensor) -> None:
@@ -55,17 +63,21 @@ class ExactGaussian:
 
     def log_prob(self, x: Tensor) -> Tensor:
         """``log p(x)`` of every row ``(batch, D)``; NaN is missing and integrated out."""
-        x = self._rows("x", x)
-        missing = x.isnan()
+        x = torch.as_tensor(x, dtype=torch.float64)
+        if x.ndim != 2 or x.shape[1] != len(self.variables):
+            expected = f"a tensor (batch, {len(self.variables)})"
+            raise ArgumentError("x", expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
+        if x.isinf().any():
+            raise ArgumentError("x", "finite values, or NaN where missing", "infinite values")
         result = torch.empty(len(x), dtype=x.dtype)
-        patterns, which = missing.unique(dim=0, return_inverse=True)
+        patterns, which = x.isnan().unique(dim=0, return_inverse=True)
         for number, pattern in enumerate(patterns):
             rows = which == number
             result[rows] = self._log_prob_of(x[rows][:, ~pattern], ~pattern)
         return result
 
     def condition(self, evidence: Mapping[str, float]) -> ExactGaussian:
-        """The distribution of the other variables given the values of some."""
+        """The distribution of the other variables given the values of some variables."""
         unknown = [name for name in evidence if name not in self.variables]
         if unknown or not evidence or len(evidence) == len(self.variables):
             expected = f"values for some, not all, of {', '.join(self.variables)}"
@@ -101,22 +113,13 @@ class ExactGaussian:
         log_volume = x.shape[1] * _HALF_LOG_2PI + chol.diagonal().log().sum()
         return -0.5 * standard.square().sum(0) - log_volume
 
-    def _rows(self, argument: str, x: Tensor) -> Tensor:
-        x = torch.as_tensor(x, dtype=torch.float64)
-        if x.ndim != 2 or x.shape[1] != len(self.variables):
-            expected = f"a tensor (batch, {len(self.variables)})"
-            raise ArgumentError(argument, expected, f"shape {tuple(x.shape)}", "a single data point is x[None]")
-        if x.isinf().any():
-            raise ArgumentError(argument, "finite values, or NaN where missing", "infinite values")
-        return x
 
-
-class _NetworkGaussian(ExactGaussian):
-    """The same, of a linear-Gaussian network, whose latents are eliminated for each question.
+class NetworkGaussian(ExactGaussian):
+    """The normal distribution of a linear-Gaussian network, whose latents are eliminated for each query.
 
     Args:
-        variables: The observed variables, in the order of the columns.
-        nodes: The conditional density of each variable by name, parents first.
+        variables: The variables of the distribution, in the order of the columns.
+        nodes: The conditional density of each variable of the network by name, parents first.
         order: The latents in the order of their elimination.
     """
 
@@ -134,7 +137,7 @@ class _NetworkGaussian(ExactGaussian):
 
     @cached_property
     def covariance(self) -> Tensor:
-        """The covariances, from how much of each parent's own noise is in each variable."""
+        """The covariances, from the coefficients of each variable in the noises of all variables with children."""
         above = {parent for node in self._nodes.values() for parent in node.weights}
         place = {name: i for i, name in enumerate(name for name in self._nodes if name in above)}
         shares: dict[str, np.ndarray] = {}
@@ -177,7 +180,7 @@ class _NetworkGaussian(ExactGaussian):
         return torch.stack([drawn[name] for name in self.variables], 1)
 
     def _above(self, names: Sequence[str]) -> dict[str, Conditional]:
-        """The nodes of some variables and of their ancestors; the others integrate to one."""
+        """The nodes of the named variables and of their ancestors; all others integrate to one."""
         needed, stack = set(names), list(names)
         while stack:
             new = [parent for parent in self._nodes[stack.pop()].weights if parent not in needed]
@@ -196,7 +199,7 @@ class Conditional:
     std: float
 
     def row(self, values: Mapping[str, Tensor], batch: int) -> Row:
-        """The row of the conditional when some variables have values, ``(batch,)`` each."""
+        """The row of the conditional if some variables have the given values, ``(batch,)`` each."""
         terms = {self.name: 1.0} | {z: -a for z, a in self.weights.items()}
         right = torch.full((batch,), self.bias, dtype=torch.float64)
         for name, a in terms.items():
@@ -209,31 +212,25 @@ class Conditional:
 
 @dataclass(frozen=True)
 class Row:
-    """Rows ``A u − c`` in some unknowns: A ``(rows, unknowns)`` and c ``(rows, batch)``."""
+    """Rows ``A u − c`` in the unknowns ``u``."""
 
-    names: tuple[str, ...]
-    left: Tensor
-    right: Tensor
+    names: tuple[str, ...]  # of the unknowns
+    left: Tensor  # A, (rows, unknowns)
+    right: Tensor  # c, (rows, batch)
 
 
 class _Rows:
-    """The function ``exp(−½ ‖A u − c‖² + g)``, with the rows in buckets by their unknowns.
-
-    Args:
-        rows: What it is the product of.
-    """
+    """The function ``exp(−½ ‖A u − c‖² + g)``, the product of those of the given rows."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.log_value = torch.zeros(rows[0].right.shape[1] if rows else 1, dtype=torch.float64)  # g, for each point
-        self._count = 0
-        self._rows: dict[int, Row] = {}
-        self._where: dict[str, dict[int, None]] = {}
+        self.log_value = torch.zeros(rows[0].right.shape[1] if rows else 1, dtype=torch.float64)  # g, (batch,)
+        self._rows = Buckets[Row]()
         for row in rows:
             self._add(row)
 
     def integrate(self, name: str) -> None:
-        """Integrate an unknown out."""
-        stacked = self._stack(self._take(name), (name,))
+        """Integrate out an unknown."""
+        stacked = _stacked(self._rows.take(name)[1], (name,))
         if not stacked.left.numel() or not bool(stacked.left[:, 0].any()):
             raise IntractableError(f"no closed form: nothing keeps the integral over {name} finite.")
         rest = self._triangular(stacked)
@@ -241,9 +238,8 @@ class _Rows:
         self._add(Row(rest.names[1:], rest.left[1:, 1:], rest.right[1:]))
 
     def normal(self, names: Sequence[str]) -> tuple[ExactGaussian, float]:
-        """The normal density over the unknowns that are left, and the logarithm of the mass of the function."""
-        stacked = self._stack(list(self._rows.values()), tuple(names))
-        rest = self._triangular(stacked)
+        """The normal density over the remaining unknowns, and the logarithm of the mass of the function."""
+        rest = self._triangular(_stacked(self._rows.rest(), names))
         if len(rest.left) < len(names) or bool((rest.left.diagonal() == 0).any()):
             raise IntractableError(f"no closed form: nothing keeps the integral over {', '.join(names)} finite.")
         mean: Tensor = torch.linalg.solve_triangular(rest.left, rest.right, upper=True).squeeze(1)
@@ -252,8 +248,8 @@ class _Rows:
         return ExactGaussian(names, mean, root @ root.T), float(log_mass)
 
     def _triangular(self, row: Row) -> Row:
-        """The same rows, rotated so that A is upper triangular; what no unknown can explain goes into g."""
-        # Large rows first: the rounding of a rotation is relative to the largest row that takes part in it.
+        """The same rows, rotated so that A is upper triangular; the residual that no unknown can reduce goes into g."""
+        # Large rows first: the rounding error of a rotation is relative to its largest row.
         order = row.left.abs().amax(1).argsort(descending=True, stable=True)
         left, right = row.left[order], row.right[order]
         q, r = torch.linalg.qr(left)
@@ -262,47 +258,36 @@ class _Rows:
             self.log_value = self.log_value - 0.5 * (right - q @ turned).square().sum(0)
         return Row(row.names, r, turned)
 
-    def _stack(self, rows: Sequence[Row], first: tuple[str, ...]) -> Row:
-        names = tuple(dict.fromkeys((*first, *(name for row in rows for name in row.names))))
-        place = {name: i for i, name in enumerate(names)}
-        left = torch.zeros(sum(len(row.left) for row in rows), len(names), dtype=torch.float64)
-        start = 0
-        for row in rows:
-            left[start : start + len(row.left), [place[name] for name in row.names]] = row.left
-            start += len(row.left)
-        right = torch.cat([row.right for row in rows]) if rows else torch.zeros(0, 1, dtype=torch.float64)
-        return Row(names, left, right)
-
     def _add(self, row: Row) -> None:
         if not row.names:
             self.log_value = self.log_value - 0.5 * row.right.square().sum(0)
         elif len(row.left):
-            self._count += 1
-            self._rows[self._count] = row
-            for name in row.names:
-                self._where.setdefault(name, {})[self._count] = None
+            self._rows.add(frozenset(row.names), row)
 
-    def _take(self, name: str) -> list[Row]:
-        numbers = self._where.pop(name, {})
-        found = [self._rows.pop(number) for number in numbers]
-        for number, row in zip(numbers, found, strict=True):
-            for other in row.names:
-                if other != name:
-                    del self._where[other][number]
-        return found
+
+def _stacked(rows: Sequence[Row], first: Sequence[str]) -> Row:
+    """The rows below each other, with the unknowns ``first`` in the first columns."""
+    names = tuple(dict.fromkeys((*first, *(name for row in rows for name in row.names))))
+    place = {name: i for i, name in enumerate(names)}
+    left = torch.zeros(sum(len(row.left) for row in rows), len(names), dtype=torch.float64)
+    start = 0
+    for row in rows:
+        left[start : start + len(row.left), [place[name] for name in row.names]] = row.left
+        start += len(row.left)
+    right = torch.cat([row.right for row in rows]) if rows else torch.zeros(0, 1, dtype=torch.float64)
+    return Row(names, left, right)
 
 
 def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
     """The closed form of a linear-Gaussian circuit."""
     circuit.properties.require("smooth", purpose="exact integration")
     circuit.check_products("exact integration")
-    _check_functions(circuit)
     conditionals, latents = _conditionals(circuit)
     nodes = {node.name: node for node in conditionals}
     if len(nodes) == len(conditionals) and not set(latents) - set(nodes):
         try:
             order = topological_order({name: tuple(node.weights) for name, node in nodes.items()})
-            return _NetworkGaussian(circuit.variables, {name: nodes[name] for name in order}, latents)
+            return NetworkGaussian(circuit.variables, {name: nodes[name] for name in order}, latents)
         except ArgumentError:  # a cycle
             pass
     rows = _Rows([node.row({}, 1) for node in conditionals])
@@ -318,29 +303,10 @@ def integrate_exactly(circuit: SymbolicCircuit) -> ExactGaussian:
     return found
 
 
-def _check_functions(circuit: SymbolicCircuit) -> None:
-    """Raise unless all functions are linear-Gaussian."""
-    for unit in circuit.units:
-        name = circuit.names[unit]
-        if isinstance(unit, Sum):
-            raise IntractableError(
-                f"no closed form: the sum unit {name} makes a mixture of normals, not one; use integrate(rule)."
-            )
-        carried = unit.factors if isinstance(unit, Integral) else [unit] if isinstance(unit, Input) else []
-        for carrier in carried:
-            if not isinstance(carrier, Input) and len(carrier.variables) != 1:
-                raise IntractableError(f"no closed form: the unit {name} carries a joint density.")
-            if not isinstance(carrier.function, LinearGaussian):
-                raise IntractableError(
-                    f"no closed form: the unit {name} carries {carrier.function!r}, which is not linear-Gaussian; "
-                    "use integrate(rule)."
-                )
-
-
 def _conditionals(circuit: SymbolicCircuit) -> tuple[list[Conditional], list[str]]:
     """All conditional densities, and the latents in the order of their elimination.
 
-    Two integrals over latents of the same name are over different latents; the second gets another name.
+    Two integrals over latents of the same name are over different latents; the second one is renamed.
     """
     found: list[Conditional] = []
     latents: list[str] = []
@@ -349,8 +315,11 @@ def _conditionals(circuit: SymbolicCircuit) -> tuple[list[Conditional], list[str
     while stack:
         unit, names = stack.pop()
         match unit:
+            case Sum():
+                text = f"the sum unit {circuit.names[unit]} makes a mixture of normals, not one; use integrate(rule)."
+                raise IntractableError(f"no closed form: {text}")
             case Input():
-                found.append(_conditional(unit.variable, unit.function, names))
+                found.append(_conditional(unit, names, circuit.names[unit]))
             case Product():
                 stack.extend((child, names) for child in unit.inputs)
             case Integral():
@@ -358,7 +327,7 @@ def _conditionals(circuit: SymbolicCircuit) -> tuple[list[Conditional], list[str
                 used.update(own.values())
                 latents.extend(own.values())
                 known = names | own
-                found.extend(_conditional(f.variables[0], f.function, known) for f in unit.factors)
+                found.extend(_conditional(factor, known, circuit.names[unit]) for factor in unit.factors)
                 stack.append((unit.child, {z: known[z] for z in circuit.free(unit.child)}))
     return found, latents[::-1]
 
@@ -371,9 +340,17 @@ def _fresh(name: str, used: set[str]) -> str:
     return fresh
 
 
-def _conditional(variable: str, function: object, names: Mapping[str, str]) -> Conditional:
-    assert isinstance(function, LinearGaussian)
+def _conditional(carrier: Input | Factor, names: Mapping[str, str], unit: str) -> Conditional:
+    """The conditional density of an input unit, or of a factor of an integral unit, with unique names."""
+    function = carrier.function
+    if len(carrier.variables) != 1:
+        raise IntractableError(f"no closed form: the unit {unit} carries a joint density.")
+    if not isinstance(function, LinearGaussian):
+        raise IntractableError(
+            f"no closed form: the unit {unit} carries {function!r}, which is not linear-Gaussian; use integrate(rule)."
+        )
     weights = {names.get(z, z): a for z, a in function.weights.items()}
+    variable = carrier.variables[0]
     return Conditional(names.get(variable, variable), weights, function.bias, function.std)
 
 

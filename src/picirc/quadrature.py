@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quadrature rules: points and weights with ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
 
-A `Rule` is defined on a reference domain and is immutable; `resize` and `refine` return new rules. Placed on the
-domain of a latent, it becomes a `Grid`: ``rule.on(low, high)`` for an interval, ``rule.at(mean, std)`` for
-Gauss–Hermite, whose points follow a normal density. Both accept arrays, because nested quadrature places one rule on
-many intervals at once.
+A `Rule` is immutable and defined on a reference domain. Placed on the domain of a latent, it becomes a `Grid`:
+``rule.on(low, high)`` for an interval, ``rule.at(mean, std)`` for Gauss–Hermite, whose points follow a normal density.
+Both accept arrays, because nested quadrature places one rule on many intervals at once. ``n`` is always the number of
+points, not of cells.
 
-``n`` is always the number of points, not of cells. `shifted` makes random rules: a new shift at each training step
-prevents a model from fitting the points instead of the integral.
-
-Latents that are vectors need a `VectorRule`: `sobol`, or the `tensor_grid` of a rule in one dimension.
+`shifted` makes random rules: a new shift at each training step prevents a model from fitting the points instead of the
+integral. Latents that are vectors need a `VectorRule`: `sobol`, or the `tensor_grid` of a rule in one dimension.
 """
 
 from __future__ import annotations
@@ -39,16 +37,6 @@ class Grid:
     weights: Array  # (…, N)
 
 
-@dataclass(frozen=True)
-class _Family:
-    """A family of rules: its constructor, and the numbers of points it allows."""
-
-    make: Callable[[int], Rule]
-    least: int = 1
-    step: int = 1  # the allowed numbers are least, least + step, …
-    closed: bool = False  # both ends of the domain are points: N points bound N - 1 cells
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Rule:
     """Points and weights on a reference domain: ∫ f(z) dz ≈ Σₙ wₙ f(zₙ).
@@ -62,6 +50,8 @@ class Rule:
         weights: The weights wₙ, of shape (N,).
         domain: The reference domain, (-1, 1), or (-inf, inf) for Gauss–Hermite.
         order: The order p of the error O(N⁻ᵖ) for smooth integrands; inf if the error decreases faster than any power.
+        remake: ``remake(n)`` returns the same kind of rule with n points, or the next allowed number; None for custom
+            rules.
 
     Example:
         >>> rule = trapezoidal(3)
@@ -76,13 +66,10 @@ class Rule:
     weights: Array
     domain: tuple[float, float]
     order: float
-    family: _Family | None = None
+    remake: Callable[[int], Rule] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("points", "weights"):
-            array = _finite(name, getattr(self, name))
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+        _freeze(self)
         if self.points.ndim != 1 or len(self.points) == 0 or self.points.shape != self.weights.shape:
             shapes = f"shapes {self.points.shape} and {self.weights.shape}"
             raise ArgumentError("points, weights", "two arrays of one shape (N,), N ≥ 1", shapes)
@@ -120,7 +107,7 @@ class Rule:
             first = (float(lows[wrong][0]), float(highs[wrong][0]))
             raise ArgumentError("low, high", "low < high, a finite distance apart", first)
         t = (2 * self.points - (start + end)) / (end - start)  # (N,), in [-1, 1]
-        # Rounding may move an end point out of the interval, where the density may be undefined.
+        # Rounding must not move an end point out of the interval, where the density may be undefined.
         points = np.clip(lows + length / 2 + length / 2 * t, lows, highs)  # (…, N)
         return Grid(points, length / (end - start) * self.weights)
 
@@ -142,30 +129,26 @@ class Rule:
         return Grid(means + stds * self.points, stds * self.weights)
 
     def resize(self, n: int) -> Rule:
-        """Return the rule of the same family with n points, or the next larger number that the family allows.
+        """Return the same kind of rule with n points, or the next larger number allowed.
 
         Example:
             >>> simpson(3).resize(8)
             Rule(simpson, N=9)
         """
-        family = self._own_family()
-        steps = math.ceil(max(check_integer("n", n) - family.least, 0) / family.step)
-        return family.make(family.least + steps * family.step)
+        if self.remake is None:
+            remedy = "make the other size by hand too"
+            raise ArgumentError("rule", "a rule of a known family", f"{self.name}, made by hand", remedy)
+        return self.remake(check_integer("n", n))
 
     def refine(self) -> Rule:
-        """Return the rule of the same family with twice as many cells: 2N points, or 2N - 1 if both ends are points.
+        """Return the same kind of rule with twice as many cells: 2N points, or 2N - 1 if both ends are points.
 
         Example:
             >>> trapezoidal(5).refine(), midpoint(5).refine()
             (Rule(trapezoidal, N=9), Rule(midpoint, N=10))
         """
-        return self.resize(2 * len(self) - self._own_family().closed)
-
-    def _own_family(self) -> _Family:
-        if self.family is None:
-            remedy = "make the other size by hand too"
-            raise ArgumentError("rule", "a rule of a known family", f"{self.name}, made by hand", remedy)
-        return self.family
+        closed = (self.points[0], self.points[-1]) == self.domain
+        return self.resize(2 * len(self) - closed)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -178,7 +161,7 @@ class VectorRule:
         weights: The weights wₙ, of shape (N,), which add up to 1.
         measure: The base measure μ: ``"normal"`` for N(0, I), ``"uniform"`` for the uniform distribution on [-1, 1]ᵈ.
         remake: ``remake(n, seed)`` returns the same kind of rule with n points (or the next allowed number) and, if it
-            is random, another seed; None for custom rules.
+            is random, this seed; None for custom rules.
 
     Example:
         >>> rule = sobol(1024, dims=3)
@@ -194,10 +177,7 @@ class VectorRule:
 
     def __post_init__(self) -> None:
         check_choice("measure", self.measure, ("normal", "uniform"))
-        for name in ("points", "weights"):
-            array = _finite(name, getattr(self, name))
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
+        _freeze(self)
         if self.points.ndim != 2 or self.points.size == 0 or self.weights.shape != self.points.shape[:1]:
             shapes = f"shapes {self.points.shape} and {self.weights.shape}"
             raise ArgumentError("points, weights", "arrays of shapes (N, d) and (N,)", shapes)
@@ -225,9 +205,9 @@ class VectorRule:
         return self.resize(2 * len(self), seed=1)
 
     def at(self, mean: ArrayLike, covariance: ArrayLike) -> Grid:
-        """Place the rule at a normal density: points m + L tₙ with L Lᵀ the covariance, weights relative to dz.
+        """Place the rule at a normal density: points m + L tₙ, with L Lᵀ the covariance, and weights relative to dz.
 
-        The points of a rule for the uniform measure are placed on a parallelepiped of six standard deviations.
+        A rule for the uniform measure is placed on a parallelepiped of ±6 standard deviations.
 
         Example:
             >>> tensor_grid(gauss_hermite(3), 2).at([10.0, 0.0], [[4.0, 0.0], [0.0, 1.0]]).points[0].round(4)
@@ -260,8 +240,8 @@ class RandomRule:
     """A rule whose points get a new random shift in every training step.
 
     In one dimension there are N equal cells on [-1, 1] with one point each, all at the same fraction of their cell.
-    With a shift uniform in [0, 1) the rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The object has no
-    random generator; the training loop draws the shift.
+    With a shift uniform in [0, 1) the rule is unbiased, E[Σₙ wₙ f(zₙ)] = ∫ f(z) dz, for every N. The training loop
+    draws the shift.
 
     Attributes:
         n: The number of points N.
@@ -313,7 +293,7 @@ class RandomRule:
 
 @dataclass(frozen=True)
 class Rules:
-    """A rule for each number of dimensions, for latents that differ in it.
+    """A rule for each number of dimensions, for models whose latents differ in it.
 
     Attributes:
         rules: The rules, by ascending dimensions.
@@ -322,11 +302,11 @@ class Rules:
     rules: tuple[Rule | VectorRule | RandomRule, ...]
 
     def map(self, change: Callable[[Any], Any]) -> Rules:
-        """The rules that ``change`` makes of these."""
+        """Apply ``change`` to each rule."""
         return Rules(tuple(map(change, self.rules)))
 
     def refine(self) -> Rules:
-        """Each rule refined."""
+        """Refine each rule."""
         return self.map(lambda rule: rule.refine())
 
 
@@ -350,8 +330,7 @@ def trapezoidal(n: int) -> Rule:
     n = check_integer("n", n, 2)
     weights = np.full(n, 2 / (n - 1))
     weights[[0, -1]] /= 2
-    family = _Family(trapezoidal, least=2, closed=True)
-    return Rule("trapezoidal", _equidistant(n), weights, (-1.0, 1.0), 2.0, family)
+    return Rule("trapezoidal", _equidistant(n), weights, (-1.0, 1.0), 2.0, partial(_allowed, trapezoidal, 2))
 
 
 def simpson(n: int) -> Rule:
@@ -367,8 +346,8 @@ def simpson(n: int) -> Rule:
     weights = np.full(n, 2.0)
     weights[1::2] = 4.0
     weights[[0, -1]] = 1.0
-    family = _Family(simpson, least=3, step=2, closed=True)
-    return Rule("simpson", _equidistant(n), weights * (2 / (3 * (n - 1))), (-1.0, 1.0), 4.0, family)
+    weights *= 2 / (3 * (n - 1))
+    return Rule("simpson", _equidistant(n), weights, (-1.0, 1.0), 4.0, partial(_allowed, simpson, 3, step=2))
 
 
 def gauss_legendre(n: int) -> Rule:
@@ -382,15 +361,15 @@ def gauss_legendre(n: int) -> Rule:
         (array([-0.5774,  0.5774]), array([1., 1.]))
     """
     points, weights = roots_legendre(check_integer("n", n))
-    return Rule("gauss_legendre", points, weights, (-1.0, 1.0), math.inf, _Family(gauss_legendre))
+    return Rule("gauss_legendre", points, weights, (-1.0, 1.0), math.inf, gauss_legendre)
 
 
 def clenshaw_curtis(n: int) -> Rule:
     """The Clenshaw–Curtis rule, with spectral convergence: exact for polynomials of degree ≤ n - 1; n ≥ 2.
 
     The points are the extrema zₖ = -cos(πk / (n - 1)) of a Chebyshev polynomial, and the rule integrates the
-    interpolating polynomial. With mⱼ = ∫ Tⱼ = 2 / (1 - j²) for even j and 0 for odd j, wₖ is the cosine transform of m
-    divided by n - 1, and halved at both ends. The refined rule contains all points of the original one.
+    interpolating polynomial. With mⱼ = ∫ Tⱼ = 2 / (1 - j²) for even j and 0 for odd j, the weights are the cosine
+    transform of m divided by n - 1, and halved at both ends. The refined rule contains all points of the original one.
 
     Example:
         >>> rule = clenshaw_curtis(5)
@@ -405,8 +384,7 @@ def clenshaw_curtis(n: int) -> Rule:
     weights = dct(moments, type=1) / (n - 1)
     weights[[0, -1]] /= 2
     points = np.sin(np.pi / 2 * _equidistant(n))  # equal to the cosine formula, but exactly symmetric
-    family = _Family(clenshaw_curtis, least=2, closed=True)
-    return Rule("clenshaw_curtis", points, weights, (-1.0, 1.0), math.inf, family)
+    return Rule("clenshaw_curtis", points, weights, (-1.0, 1.0), math.inf, partial(_allowed, clenshaw_curtis, 2))
 
 
 def gauss_hermite(n: int) -> Rule:
@@ -425,14 +403,14 @@ def gauss_hermite(n: int) -> Rule:
     """
     points, _ = roots_hermitenorm(check_integer("n", n))  # the weights of scipy underflow for large n
     weights = np.exp(-_log_hermite_sum(points))
-    return Rule("gauss_hermite", points, weights, (-math.inf, math.inf), math.inf, _Family(gauss_hermite))
+    return Rule("gauss_hermite", points, weights, (-math.inf, math.inf), math.inf, gauss_hermite)
 
 
 def whole_line(n: int) -> Rule:
     """A rule for the whole real line with algebraic tails: the midpoint rule in φ after the map z = 3 tan φ.
 
     With φₖ = (k + ½)π/n − π/2, ∫ f(z) dz ≈ (3π/n) Σₖ f(3 tan φₖ) / cos² φₖ. The convergence is spectral for smooth
-    functions that decay at least as fast as 1/z². Gauss–Hermite is better for normal densities and useless for heavy
+    functions that decay at least as fast as 1/z². Gauss–Hermite is better for normal densities and fails for heavy
     tails. Place the rule with `Rule.at` at the location and scale of the integrand.
 
     Example:
@@ -443,20 +421,20 @@ def whole_line(n: int) -> Rule:
     """
     angles = np.pi / 2 * _cells(check_integer("n", n), 0.5).points
     weights = 3 * np.pi / (n * np.cos(angles) ** 2)
-    return Rule("whole_line", 3 * np.tan(angles), weights, (-math.inf, math.inf), math.inf, _Family(whole_line))
+    return Rule("whole_line", 3 * np.tan(angles), weights, (-math.inf, math.inf), math.inf, whole_line)
 
 
 def counting(n: int) -> Rule:
     """The points 0 … n − 1 with weights 1, which turn the integral over a discrete latent into a sum.
 
-    The rule of a discrete latent is always this one. It cannot be refined.
+    This is the rule of every discrete latent. Refining does not change it.
 
     Example:
         >>> counting(3).points, counting(3).refine()
         (array([0., 1., 2.]), Rule(counting, N=3))
     """
-    family = _Family(lambda _: counting(n))
-    return Rule("counting", np.arange(float(check_integer("n", n))), np.ones(n), (-0.5, n - 0.5), math.inf, family)
+    points = np.arange(float(check_integer("n", n)))
+    return Rule("counting", points, np.ones(n), (-0.5, n - 0.5), math.inf, lambda _: counting(n))
 
 
 def shifted(n: int | VectorRule) -> RandomRule:
@@ -522,27 +500,34 @@ def tensor_grid(rule: Rule, dims: int) -> VectorRule:
     weights = rule.weights * np.exp(-(points**2) / 2) if normal else rule.weights
     weights = weights / weights.sum()
     if np.any(weights <= 0):
-        raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule} with others")
-    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[points] * dims, indexing="ij")], 1)
-    product = np.prod(np.stack([a.ravel() for a in np.meshgrid(*[weights] * dims, indexing="ij")], 1), 1)
+        raise ArgumentError("rule", "positive weights, which become probabilities", f"{rule}")
+    grid, products = (
+        np.stack([axis.ravel() for axis in np.meshgrid(*[values] * dims, indexing="ij")], 1)
+        for values in (points, weights)
+    )
 
     def remake(n: int, seed: int) -> VectorRule:
         return tensor_grid(rule.resize(math.ceil(n ** (1 / dims) - 1e-9)), dims)
 
-    return VectorRule(f"tensor {rule.name}", grid, product, measure, remake)
+    return VectorRule(f"tensor {rule.name}", grid, products.prod(1), measure, remake)
+
+
+def _allowed(make: Callable[[int], Rule], least: int, n: int, step: int = 1) -> Rule:
+    """The rule with n points, or the next larger number among least, least + step, …."""
+    return make(least + math.ceil(max(n - least, 0) / step) * step)
 
 
 def _from_cube(cube: Array, measure: str) -> Array:
-    """Map points of the unit cube to the domain of the measure; points at the boundary are moved inside."""
+    """Map points of the unit cube to the domain of the measure; points on the boundary are moved inside."""
     edge = 1e-7
     return ndtri(np.clip(cube, edge, 1 - edge)) if measure == "normal" else 2 * cube - 1
 
 
 def _cells(n: int, shift: float) -> Rule:
-    """One point at the same fraction of each of n equal cells: the midpoint rule and shifted rules."""
+    """One point at the same fraction of each of n equal cells: the midpoint rule, and shifted rules."""
     points = (2 * (np.arange(n) + shift) - n) / n
     name, order = ("midpoint", 2.0) if shift == 0.5 else ("shifted", 1.0)
-    return Rule(name, points, np.full(n, 2 / n), (-1.0, 1.0), order, _Family(partial(_cells, shift=shift)))
+    return Rule(name, points, np.full(n, 2 / n), (-1.0, 1.0), order, partial(_cells, shift=shift))
 
 
 def _equidistant(n: int) -> Array:
@@ -554,7 +539,7 @@ def _log_hermite_sum(t: Array) -> Array:
     """Log of Σ_{j<N} ψⱼ(t)² at the N zeros t of He_N, from the recurrence of pⱼ = Heⱼ / √j!.
 
     The sum is stationary at the zeros, so rounding errors of the zeros have no first-order effect on the weights. The
-    polynomials are rescaled by powers of two as they grow, and the normal density is included in log space.
+    polynomials are rescaled by powers of two as they grow; the normal density is included in log space.
     """
     previous, current, total = np.zeros_like(t), np.ones_like(t), np.ones_like(t)
     exponent = np.zeros_like(t)
@@ -569,13 +554,21 @@ def _log_hermite_sum(t: Array) -> Array:
 
 
 def _finite(name: str, value: ArrayLike) -> Array:
-    """Check that the value consists of finite real numbers, and return it as a new array."""
+    """Return a copy of the value as an array, after a check that it consists of finite real numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
         raise ArgumentError(name, "real numbers", value)
     if not np.all(np.isfinite(array)):
         raise ArgumentError(name, "finite numbers", float(array[~np.isfinite(array)][0]))
     return array.astype(np.float64)
+
+
+def _freeze(rule: Rule | VectorRule) -> None:
+    """Replace the points and weights of a rule by read-only copies."""
+    for name in ("points", "weights"):
+        array = _finite(name, getattr(rule, name))
+        array.flags.writeable = False
+        object.__setattr__(rule, name, array)
 
 
 def _column_pair(one: str, first: ArrayLike, two: str, second: ArrayLike) -> tuple[Array, Array]:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole method, written plainly: circuit → quadrature → likelihood.
 
-Nothing is folded, shared or scaled here. Every unit becomes an array of log-values with one axis for each latent and
-the batch last; a unit that does not depend on a latent has length one along its axis. The engine computes the same
-numbers, many units at a time; `tests/test_reference.py` holds it to this file. Sizes multiply with the latents of a
-function, so this is for reading and for small circuits.
+Nothing is folded, shared or scaled here. Every unit becomes an array of log-values, with one axis for each latent and
+the batch as the last axis; along the axis of a latent that the unit does not depend on, the length is one. The engine
+computes the same numbers for many units at a time, and `tests/test_reference.py` compares the two. The size of an array
+grows exponentially with the latents of its function, so use this module to read the method, and for small circuits.
 
     >>> import picirc as pc
     >>> net = pc.BayesNet()
@@ -42,6 +42,9 @@ def log_prob(circuit: SymbolicCircuit, grids: Mapping[str, Grid], x: Array) -> A
         circuit: The circuit.
         grids: The points and weights of each latent.
         x: ``(batch, variables)``; NaN is missing.
+
+    Returns:
+        ``(batch,)``.
     """
     quadrature = _Quadrature(circuit, grids, x)
     values: dict[Unit, Array] = {}
@@ -52,9 +55,10 @@ def log_prob(circuit: SymbolicCircuit, grids: Mapping[str, Grid], x: Array) -> A
 
 class _Quadrature:
     def __init__(self, circuit: SymbolicCircuit, grids: Mapping[str, Grid], x: Array) -> None:
-        self._axis = {z: i for i, z in enumerate(circuit.latents)}
+        self._latents = circuit.latents
         self._grids = grids
-        self._column = {name: x[:, i] for i, name in enumerate(circuit.variables)}
+        self._columns = dict(zip(circuit.variables, x.T, strict=True))
+        self._scalar = (1,) * (len(self._latents) + 1)  # the shape of a number
 
     def value(self, unit: Unit, below: Sequence[Array]) -> Array:
         """The log-value of a unit at every point of its latents, from the values of the units below."""
@@ -62,7 +66,7 @@ class _Quadrature:
             case Input():
                 return self._input(unit)
             case Product():
-                return np.asarray(sum(below, np.zeros((1,) * (len(self._axis) + 1))))
+                return np.asarray(sum(below, np.zeros(self._scalar)))
             case Sum():
                 with np.errstate(divide="ignore"):
                     parts = [part + np.log(weight) for part, weight in zip(below, unit.weights, strict=True)]
@@ -74,18 +78,17 @@ class _Quadrature:
         """``∫ f(Z, z) child(X, Z, z) dz ≈ Σ_n w_n f(Z, z_n) child(X, Z, z_n)``, in log space."""
         total = child
         for factor in unit.factors:
-            total = total + _log_density(factor.function, *self._points(factor.latents))
+            total = total + _log_density(factor.function, *(self._points(z) for z in factor.latents))
         for z in unit.variables:
             total = total + np.log(self._along(z, self._grids[z].weights))
-        over = tuple(self._axis[z] for z in unit.variables)
-        return np.asarray(logsumexp(total, axis=over, keepdims=True))
+        axes = tuple(self._latents.index(z) for z in unit.variables)
+        return np.asarray(logsumexp(total, axis=axes, keepdims=True))
 
     def _input(self, unit: Input) -> Array:
-        """``p(x | Z)`` of one variable, or of several; a missing value is integrated out, which leaves one."""
-        x = np.stack([self._column[name] for name in unit.variables])  # (variables, batch)
-        latents = [z for z in unit.function.parents if z in self._axis]
-        shape = np.broadcast_shapes(*(self._along(z, self._grids[z].weights).shape for z in latents))
-        found = np.zeros((*(shape or (1,) * (len(self._axis) + 1))[:-1], x.shape[1]))
+        """``log p(x | Z)`` of one variable, or of several; missing values are integrated out."""
+        x = np.stack([self._columns[name] for name in unit.variables])  # (variables, batch)
+        sizes = [len(self._grids[z].weights) if z in unit.function.parents else 1 for z in self._latents]
+        found = np.zeros((*sizes, x.shape[1]))
         for row in range(x.shape[1]):
             seen = ~np.isnan(x[:, row])
             if seen.any():
@@ -95,28 +98,25 @@ class _Quadrature:
 
     def _parent(self, name: str, row: int) -> Array:
         """The points of a latent, or the value of an observed variable in one row of the data."""
-        if name in self._axis:
-            return self._along(name, self._grids[name].points)
-        return np.full((1,) * (len(self._axis) + 1), self._column[name][row])
+        return self._points(name) if name in self._latents else np.full(self._scalar, self._columns[name][row])
 
-    def _points(self, latents: Sequence[str]) -> list[Array]:
-        return [self._along(z, self._grids[z].points) for z in latents]
+    def _points(self, z: str) -> Array:
+        return self._along(z, self._grids[z].points)
 
     def _along(self, z: str, values: Array) -> Array:
-        """Numbers for the points of a latent along its axis, the components of a vector last."""
-        shape = [len(values) if axis == self._axis[z] else 1 for axis in range(len(self._axis) + 1)]
-        return values.reshape([*shape, *values.shape[1:]])
+        """Values at the points of a latent, along its axis; the components of a vector come last."""
+        return values.reshape([*(-1 if z == other else 1 for other in self._latents), 1, *values.shape[1:]])
 
 
 def _log_density(function: Function, *points: Array) -> Array:
-    """``log p(v | parents)`` of a latent; functions are written with torch."""
-    density = getattr(function, "log_density")  # noqa: B009  # a function of a latent has one
+    """``log p(v | parents)``, by a function that is written with torch."""
+    density = getattr(function, "log_density")  # noqa: B009  # not part of the protocol `Function`
     found: torch.Tensor = density(*map(torch.as_tensor, points))
     return found.detach().numpy()
 
 
 def _log_input(function: Function, x: Array, seen: Array, parents: Sequence[Array]) -> Array:
-    """``log p(x | parents)`` of one data point: of the variables that are observed."""
+    """``log p(x | parents)`` of the observed variables of one data point."""
     if not isinstance(function, MultivariateNormal):
         return _log_density(function, x.reshape(()), *parents)
     mean, covariance = (moment.numpy() for moment in function.moments(*map(torch.as_tensor, parents)))

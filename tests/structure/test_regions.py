@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from picirc.errors import ArgumentError
-from picirc.structure.regions import RegionGraph, chain_regions, quad_graph, quad_tree, random_regions
+from picirc.structure.regions import RegionGraph, quad_graph, quad_tree, random_regions
 
 sides = st.integers(1, 9)
 
@@ -25,7 +25,6 @@ def graphs(draw: st.DrawFn) -> RegionGraph:
             [
                 quad_tree(n, seed + 1),
                 quad_graph(n, seed + 1),
-                chain_regions(n),
                 random_regions(n, seed, repetitions=seed + 1),
                 random_regions(n, seed, repetitions=2, depth=seed),
             ]
@@ -201,14 +200,6 @@ def test_depth_ends_the_splitting(n: int, depth: int) -> None:
         assert len(graph.scopes[leaf]) in {1, n // 2**depth, -(-n // 2**depth)}
 
 
-@given(st.integers(1, 30))
-def test_chains_split_off_one_variable_at_a_time(n: int) -> None:
-    graph = chain_regions(n)
-    assert graph.is_tree
-    assert graph.depth == n - 1
-    assert len(graph.scopes) == 2 * n - 1
-
-
 def test_regions_with_one_scope_must_agree_to_be_structured() -> None:
     leaves = ((0,), (1,), (2,))
     agreeing = RegionGraph(
@@ -268,5 +259,3 @@ def test_sizes_are_whole_and_positive(wrong: object) -> None:
             make()
     with pytest.raises(ArgumentError, match="depth: expected a non-negative integer"):
         random_regions(4, 0, depth=-1)
-    with pytest.raises(ArgumentError, match="n: expected a"):
-        chain_regions(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What units carry: conditional densities of latents and of observed variables."""
+"""The functions that units carry: conditional densities of latents and of observed variables."""
 
 from picirc.functions.conditional import (
     Conditional,

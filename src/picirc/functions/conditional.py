@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conditional distributions that units carry: given by a formula, by a family and a link, or by code."""
+"""Conditional distributions of latents and observed variables: by a formula, by a family and a link, or by code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from picirc.errors import ArgumentError
 from picirc.inputs import Categorical, Family, Gaussian, require_support
 from picirc.quadrature import midpoint, whole_line
 
-_CELLS = 1024
+_CELLS, _FINE_CELLS = 1024, 4096  # of the grids for moments of a density, and for other queries
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+Numbers = Sequence[Any] | Tensor
+Link = Callable[..., Tensor]
 
 
 class Density:
@@ -26,10 +30,10 @@ class Density:
     Args:
         log_density: ``log_density(value, *parents)``, written with torch so that its arguments broadcast.
         parents: The names of the latents it is conditioned on, in the order of the arguments.
-        domain: The interval outside which the density vanishes, or is negligible. A latent is integrated over its
-            domain. The whole real line by default.
-        moments: ``moments(*parents)`` gives mean and standard deviation of ``v``; nested quadrature needs it. For
-            latents on an infinite domain it says where the points lie. Without it they are found numerically.
+        domain: The interval outside which the density is zero or negligible, by default the real line. A latent is
+            integrated over its domain.
+        moments: ``moments(*parents)`` gives mean and standard deviation of ``v``, which place the points of nested
+            quadrature and of latents on an infinite domain. By default they are computed numerically.
 
     Example:
         >>> bump = Density(lambda v, z: torch.cos(v - z) - 1.266, parents=["z"], domain=(-torch.pi, torch.pi))
@@ -59,20 +63,16 @@ class Density:
         """``log p(value | parents)``, broadcasting; −inf outside the domain."""
         low, high = self.domain
         inside = (value >= low) & (value <= high)
-        # The function may be undefined outside, so it is given a point of the domain there.
+        # The function may be undefined outside the domain, so it gets a point inside instead.
         safe = torch.where(inside, value, _inner_point(low, high))
         result = torch.as_tensor(self._log_density(safe, *parents), dtype=value.dtype)
         if torch.isnan(result).any() or torch.isposinf(result).any():
-            raise ArgumentError(
-                "log_density",
-                "a logarithm that is finite or -inf on the domain",
-                "NaN or +inf",
-                f"check it on the domain [{low:g}, {high:g}]",
-            )
+            expected, remedy = "a logarithm that is finite or -inf", f"check it on the domain [{low:g}, {high:g}]"
+            raise ArgumentError("log_density", expected, "NaN or +inf", remedy)
         return torch.where(inside, result, -math.inf)
 
     def moments(self, *parents: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation given the parents: those that were given, or on a fine grid over the domain."""
+        """Mean and standard deviation given the parents: as declared, or computed on a grid over the domain."""
         if self._moments is not None:
             return self._moments(*parents)
         low, high = self.domain
@@ -85,7 +85,7 @@ class Density:
             remedy = "normalise it, or give its mean and standard deviation as moments="
             raise ArgumentError("log_density", "a density with the mass 1", f"{mass:.3g} found near 0", remedy)
         masses = logs.softmax(-1)
-        # Heavy tails may have no moments, so the outer hundredths do not count.
+        # Heavy tails may have no moments, so the outer hundredths are cut off.
         total = masses.cumsum(-1)
         masses = torch.where((total > 0.01) & (total - masses < 0.99), masses, 0.0)
         masses = masses / masses.sum(-1, keepdim=True)
@@ -94,20 +94,23 @@ class Density:
 
     @property
     def stated(self) -> bool:
-        """Whether mean and standard deviation were given."""
+        """Whether mean and standard deviation were declared."""
         return self._moments is not None
 
     def __repr__(self) -> str:
-        given = f" | {', '.join(self.parents)}" if self.parents else ""
-        return f"Density(·{given} on [{self.domain[0]:g}, {self.domain[1]:g}])"
+        return f"Density(·{_given(self.parents)} on [{self.domain[0]:g}, {self.domain[1]:g}])"
 
 
 def parent_names(parents: Sequence[str]) -> tuple[str, ...]:
-    """The names as a tuple, each a different non-empty string."""
+    """The names as a tuple of different non-empty strings."""
     names = (parents,) if isinstance(parents, str) else tuple(parents)
     if len(set(names)) != len(names) or not all(isinstance(name, str) and name for name in names):
         raise ArgumentError("parents", "different names of latents", parents)
     return names
+
+
+def _given(parents: Sequence[str]) -> str:
+    return f" | {', '.join(parents)}" if parents else ""
 
 
 def _inner_point(low: float, high: float) -> float:
@@ -117,7 +120,7 @@ def _inner_point(low: float, high: float) -> float:
 
 
 def modules_of(function: object) -> list[nn.Module]:
-    """The modules with parameters to learn that a function is, or that compute it."""
+    """The modules with learnable parameters that a function is, or that compute it."""
     found = [function] if isinstance(function, nn.Module) else list(vars(function).values())
     return [module for module in found if isinstance(module, nn.Module) and any(True for _ in module.parameters())]
 
@@ -130,7 +133,7 @@ class Parametric(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[str, ...]:
-        """The names of what it is conditioned on."""
+        """The names of the variables it is conditioned on."""
 
     @abstractmethod
     def parameters(self, *parents: Tensor) -> Tensor:
@@ -145,12 +148,12 @@ class Parametric(ABC):
         """``log p(value | parents)``, broadcasting."""
         params = self.parameters(*parents).to(value.dtype)
         shape = torch.broadcast_shapes(value.shape, params.shape[:-1])
-        # Every value is a variable of its own with one state.
+        # Every value counts as a variable with one state.
         params, x = params.expand(*shape, -1).reshape(-1, 1, params.shape[-1]), value.expand(shape).reshape(-1, 1)
         return self.family.log_prob(params, x).reshape(shape)
 
     def moments(self, *parents: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation given the parents; the scale of a family without a finite deviation."""
+        """Mean and standard deviation given the parents; the scale in place of an infinite standard deviation."""
         params = self.parameters(*parents)
         std = self.family.variance(params).sqrt()
         return self.family.mean(params), torch.where(std.isinf(), params[..., min(1, params.shape[-1] - 1)], std)
@@ -159,16 +162,16 @@ class Parametric(ABC):
 class Conditional(Parametric):
     """``p(v | z) = family(v; link(z))``: a variable of a known family.
 
-    The link returns the parameters that the family documents: mean and standard deviation of a ``Gaussian``, location
-    and scale of a ``Laplace``, these and the degrees of freedom of a ``StudentT``, the logit of a ``Bernoulli`` or
-    ``Binomial``, logits of a ``Categorical``, the log-rate of a ``Poisson``.
+    The link returns the parameters of the family: mean and standard deviation of a ``Gaussian``, location and scale of
+    a ``Laplace``, these and the degrees of freedom of a ``StudentT``, the logit of a ``Bernoulli`` or ``Binomial``,
+    logits of a ``Categorical``, the log-rate of a ``Poisson``.
 
     Args:
         family: The family, for example ``pc.Gaussian()``.
-        link: ``link(*parents)`` gives the parameters: a tuple of ``P`` tensors or numbers for a family with ``P`` of
-            them, or one tensor ``(..., P)``, or ``(...)`` when ``P`` is one.
+        link: ``link(*parents)`` returns the ``P`` parameters: a tuple of tensors or numbers, or one tensor
+            ``(..., P)``, or ``(...)`` if ``P`` is one.
         parents: The names of the parents, in the order of the arguments.
-        unconstrained: The link returns any real numbers, as a neural net does, and the family makes them valid:
+        unconstrained: Whether the link returns any real numbers, as a neural net does. The parameters are then
             ``family.constrain(link(z))``.
 
     Example:
@@ -202,20 +205,22 @@ class Conditional(Parametric):
         return self._parents
 
     def parameters(self, *parents: Tensor) -> Tensor:
-        """The valid parameters ``(..., P)`` at the given values of the parents."""
-        raw = _stacked(self.link(*parents))
+        """The parameters ``(..., P)`` in valid form at the given values of the parents."""
+        raw = self.link(*parents)
+        if isinstance(raw, tuple) and any(isinstance(part, Tensor) for part in raw):
+            like = next(part for part in raw if isinstance(part, Tensor))
+            parts = [torch.as_tensor(part, dtype=like.dtype, device=like.device) for part in raw]
+            raw = torch.stack(torch.broadcast_tensors(*parts), -1)
+        raw = torch.as_tensor(raw)
         if self.family.size == 1 and raw.ndim <= max((parent.ndim for parent in parents), default=0):
             raw = raw.unsqueeze(-1)
         if raw.ndim == 0 or raw.shape[-1] != self.family.size:
-            raise ArgumentError(
-                "link",
-                f"{self.family.size} parameters of {self.family!r} in the last dimension",
-                f"a tensor of shape {tuple(raw.shape)}",
-            )
+            expected = f"{self.family.size} parameters of {self.family!r} in the last dimension"
+            raise ArgumentError("link", expected, f"a tensor of shape {tuple(raw.shape)}")
         return self.family.constrain(raw) if self.unconstrained else self.family.accept(raw)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Links that were stored before ``unconstrained`` existed return unconstrained numbers."""
+        """In objects pickled before ``unconstrained`` existed, links return unconstrained numbers."""
         former = {} if "unconstrained" in state else {"unconstrained": True, "_parents": state.get("parents", ())}
         self.__dict__.update(state | former)
         self.__dict__.pop("parents", None)
@@ -224,22 +229,13 @@ class Conditional(Parametric):
         return f"{type(self).__name__}({self.family!r}{_given(self.parents)})"
 
 
-def _stacked(found: Any) -> Tensor:
-    """What a link returned as one tensor; the parts of a tuple are put side by side."""
-    if isinstance(found, tuple) and any(isinstance(part, Tensor) for part in found):
-        like = next(part for part in found if isinstance(part, Tensor))
-        parts = [torch.as_tensor(part, dtype=like.dtype, device=like.device) for part in found]
-        return torch.stack(torch.broadcast_tensors(*parts), -1)
-    return torch.as_tensor(found)
-
-
 class Discrete(Conditional):
     """A variable with the values 0 … k − 1; as a latent it is summed out instead of integrated.
 
     Args:
         values: k, the number of values.
-        probabilities: ``k`` probabilities; or a table ``(k_1, …, k_n, k)`` of them for ``n`` discrete parents; or a
-            function of the parents that returns ``(..., k)``. All values are equally probable by default.
+        probabilities: ``k`` probabilities, a table ``(k_1, …, k_n, k)`` for ``n`` discrete parents, or a function of
+            the parents that returns ``(..., k)``. By default all values are equally probable.
         parents: The names of the parents.
 
     Example:
@@ -257,15 +253,21 @@ class Discrete(Conditional):
         family = Categorical(values)
         self._table: Tensor | None = None
         if not callable(probabilities):
-            probabilities = self._table = _as_table(probabilities, family.categories, len(parent_names(parents)))
-            super().__init__(family, self._look_up, parents)
-        else:
-            super().__init__(family, probabilities, parents)
+            self._table = _as_table(probabilities, family.categories, len(parent_names(parents)))
+        super().__init__(family, probabilities if callable(probabilities) else self._look_up, parents)
 
     def parameters(self, *parents: Tensor) -> Tensor:
         """The log-probabilities ``(..., k)`` at the given values of the parents."""
         found = torch.as_tensor(self.link(*parents))
-        self._check(found)
+        expected = f"{self.values} probabilities in the last dimension, which add up to 1"
+        if found.ndim == 0 or found.shape[-1] != self.values:
+            raise ArgumentError("probabilities", expected, f"a tensor of shape {tuple(found.shape)}")
+        total = found.detach().sum(-1)
+        negative = bool((found < 0).any())
+        if negative or not bool(((total - 1).abs() < 1e-4).all()):
+            worst = total.flatten()[(total - 1).abs().argmax()]
+            got = "negative numbers" if negative else f"a total of {float(worst):g}"
+            raise ArgumentError("probabilities", expected, got, "for logits take torch.softmax(logits, -1)")
         return found.log()
 
     def _look_up(self, *parents: Tensor) -> Tensor:
@@ -277,16 +279,6 @@ class Discrete(Conditional):
                 raise ArgumentError("probabilities", expected, f"a table of {size} rows for it")
         dtype = parents[0].dtype if parents else self._table.dtype
         return self._table[tuple(value.long() for value in parents)].to(dtype)
-
-    def _check(self, found: Tensor) -> None:
-        expected = f"{self.values} probabilities in the last dimension, which add up to 1"
-        if found.ndim == 0 or found.shape[-1] != self.values:
-            raise ArgumentError("probabilities", expected, f"a tensor of shape {tuple(found.shape)}")
-        total = found.detach().sum(-1)
-        if bool((found < 0).any()) or not bool(((total - 1).abs() < 1e-4).all()):
-            worst = total.flatten()[(total - 1).abs().argmax()]
-            got = "negative numbers" if bool((found < 0).any()) else f"a total of {float(worst):g}"
-            raise ArgumentError("probabilities", expected, got, "for logits take torch.softmax(logits, -1)")
 
     def __repr__(self) -> str:
         return f"Discrete({self.values}{_given(self.parents)})"
@@ -307,10 +299,6 @@ def _as_table(probabilities: Sequence[Any] | Tensor | None, values: int, parents
         expected = f"a table of shape ({axes})"
         raise ArgumentError("probabilities", expected, f"shape {tuple(table.shape)}")
     return table
-
-
-def _given(parents: Sequence[str]) -> str:
-    return f" | {', '.join(parents)}" if parents else ""
 
 
 class LinearGaussian(Parametric):
@@ -357,7 +345,7 @@ class LinearGaussian(Parametric):
     def log_density(self, value: Tensor, *parents: Tensor) -> Tensor:
         """``log p(value | parents)``, broadcasting."""
         standard = (value - self.mean(*parents)) / self.std
-        return -0.5 * standard * standard - math.log(self.std) - 0.5 * math.log(2 * math.pi)
+        return -0.5 * standard * standard - math.log(self.std) - _HALF_LOG_2PI
 
     def __repr__(self) -> str:
         terms = [f"{a:g}·{name}" for name, a in self.weights.items()]
@@ -368,7 +356,7 @@ class LinearGaussian(Parametric):
 
 def _finite(argument: str, value: float) -> float:
     if getattr(value, "requires_grad", False):
-        remedy = "write a density with parameters to learn as pc.Density or pc.Conditional"
+        remedy = "use pc.Density or pc.Conditional for a density with learnable parameters"
         raise ArgumentError(argument, "a plain number", "a tensor that requires a gradient", remedy)
     try:
         number = float(value)
@@ -379,16 +367,13 @@ def _finite(argument: str, value: float) -> float:
     return number
 
 
-Numbers = Sequence[Any] | Tensor
-Link = Callable[..., Tensor]
-
-
 class MultivariateNormal:
     """``p(v_1, …, v_m | parents) = N(v; mean, covariance)``.
 
-    For observed variables, ``net.observed(["a", "b"], pc.MultivariateNormal(...))``, every query stays exact. As the
-    density of a latent, ``net.latent("z", pc.MultivariateNormal(dims=3))``, it makes the latent a vector, whose values
-    ``(..., 3)`` are the arguments of links. Vectors need a rule for them, such as ``pc.sobol(1024, dims=3)``.
+    It may be the joint density of observed variables, ``net.observed(["a", "b"], pc.MultivariateNormal(...))``. All
+    queries are then exact. A latent with this density, ``net.latent("z", pc.MultivariateNormal(dims=3))``, is a vector,
+    whose values ``(..., 3)`` are the arguments of links. It needs a rule for vectors, such as
+    ``pc.sobol(1024, dims=3)``.
 
     Args:
         mean: m numbers, or a function of the parents that returns ``(..., m)``; zeros by default.
@@ -445,7 +430,7 @@ class MultivariateNormal:
         difference = value - mean.to(value.dtype)
         white = torch.linalg.solve_triangular(factor, difference.unsqueeze(-1), upper=False).squeeze(-1)
         logs = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        found: Tensor = -0.5 * white.square().sum(-1) - logs - 0.5 * self.dims * math.log(2 * math.pi)
+        found: Tensor = -0.5 * white.square().sum(-1) - logs - self.dims * _HALF_LOG_2PI
         return found
 
     def _part(self, name: str, part: Link | Tensor | None, default: Tensor, parents: Sequence[Tensor]) -> Tensor:
@@ -461,12 +446,11 @@ class MultivariateNormal:
         symmetric = torch.allclose(covariance, covariance.mT, rtol=1e-6, atol=0)
         _, failed = torch.linalg.cholesky_ex(covariance.detach())
         if not symmetric or bool(failed.any()):
-            got = "one that is not" if symmetric else "one that is not symmetric"
+            got = "one that is not positive definite" if symmetric else "one that is not symmetric"
             raise ArgumentError("covariance", "symmetric positive definite matrices", got)
 
     def __repr__(self) -> str:
-        given = f" | {', '.join(self.parents)}" if self.parents else ""
-        return f"MultivariateNormal(dims={self.dims}{given})"
+        return f"MultivariateNormal(dims={self.dims}{_given(self.parents)})"
 
 
 def _numbers(part: Numbers | Link | None) -> Tensor | Link | None:
@@ -475,23 +459,20 @@ def _numbers(part: Numbers | Link | None) -> Tensor | Link | None:
     return torch.as_tensor(part, dtype=torch.float64)
 
 
-_FINE_CELLS = 4096
-
-
 @final
 @dataclass(frozen=True, repr=False)
 class FunctionFamily(Family):
     """A conditional distribution ``p(x | parents)`` with the values of the parents as its parameters.
 
-    A function of latents alone could be evaluated at their points once and for all. This family evaluates it for each
-    data point, as a density that is given by code requires, and a function of observed variables.
+    The function is evaluated for each data point. This is necessary for a density given by code and for functions of
+    observed variables; other functions are evaluated once, at the points of their latents.
 
-    The log-density is exact. Samples, moments and probabilities of intervals are those of the function's own family; a
-    ``pc.Density`` has none, and they are computed on a fine grid over its domain, which must be finite for them.
+    The log-density is exact. Samples, moments and probabilities of intervals are those of the function's family. For a
+    ``pc.Density`` they are computed on a fine grid over its domain, which must be finite.
 
     Args:
         function: The conditional distribution.
-        dims: For each parent its number of components, 0 for a plain number.
+        dims: The number of components of each parent, 0 for a number.
     """
 
     function: Density | Parametric
@@ -504,23 +485,23 @@ class FunctionFamily(Family):
 
     @property
     def discrete(self) -> bool:  # type: ignore[override]
-        """Whether the function's family is."""
+        """Whether the function's family is discrete."""
         return isinstance(self.function, Parametric) and self.function.family.discrete
 
     @property
     def size(self) -> int:
-        """One parameter for each component of each parent; one that is not used when there is none."""
+        """One parameter for each component of each parent; one unused parameter if there are none."""
         return max(1, sum(max(1, d) for d in self.dims))
 
     def constrain(self, raw: Tensor) -> Tensor:
-        """The values of parents are what they are."""
+        """The values themselves."""
         return raw
 
     def check(self, x: Tensor, variable: str | int) -> None:
-        """Accept what the function's family does; of a density finite numbers and NaN."""
+        """Accept the support of the function's family; for a density, finite numbers and NaN."""
         if isinstance(self.function, Parametric):
             return self.function.family.check(x, variable)
-        # What lies outside the domain is impossible, not wrong.
+        # Values outside the domain have density zero.
         return require_support(x, ~x.isinf(), variable, "finite numbers")
 
     @property
@@ -532,79 +513,85 @@ class FunctionFamily(Family):
         return (low + high) / 2
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """The function's values, ``(F, K, B)``."""
+        """The log-density of the function, ``(F, K, B)``."""
         if isinstance(self.function, Parametric) and not self.function.family.discrete:
-            return self.function.family.log_prob(self._own(params), x)  # all data points of a state at once
+            return self.function.family.log_prob(self._resolve(params)[1], x)  # all data points of a state at once
         values = x.unsqueeze(1)  # (F, 1, B)
         return self.function.log_density(values, *self._parents(params, 1)).expand(len(x), params.shape[1], -1)
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw from the function's family; of a density a cell of the grid, then a point in it."""
-        if isinstance(self.function, Parametric):
-            return self.function.family.sample(self._own(params), generator)
-        points, masses, width = self._cells(params)
-        draws = torch.multinomial(masses.flatten(0, -2), 1, replacement=True, generator=generator)
-        jitter = torch.rand(draws.shape, generator=generator, dtype=params.dtype, device=params.device) - 0.5
-        return (points[draws] + jitter * width).reshape(params.shape[:-1])
+        """Draw from the function's family, or from the histogram of a density."""
+        family, own = self._resolve(params)
+        return family.sample(own, generator)
 
     def mean(self, params: Tensor) -> Tensor:
-        """That of the function's family, or on the grid."""
-        if isinstance(self.function, Parametric):
-            return self.function.family.mean(self._own(params))
-        points, masses, _ = self._cells(params)
-        return masses @ points
+        """Expectation, ``(..., P)`` to ``(...)``."""
+        family, own = self._resolve(params)
+        return family.mean(own)
 
     def variance(self, params: Tensor) -> Tensor:
-        """That of the function's family, or on the grid."""
-        if isinstance(self.function, Parametric):
-            return self.function.family.variance(self._own(params))
-        points, masses, _ = self._cells(params)
-        mean = masses @ points
-        return masses @ points.square() - mean.square()
+        """Variance, ``(..., P)`` to ``(...)``."""
+        family, own = self._resolve(params)
+        return family.variance(own)
 
     def cdf(self, params: Tensor, x: Tensor) -> Tensor:
-        """That of the function's family, or on the grid, interpolated linearly inside a cell."""
-        if isinstance(self.function, Parametric):
-            return self.function.family.cdf(self._own(params), x)
-        points, masses, width = self._cells(params)  # (F, K, C)
-        share = ((x.unsqueeze(-1) - points) / width + 0.5).clamp(0, 1)  # (F, B, C)
-        return masses @ share.mT
+        """P(X <= x), ``(F, K, B)``."""
+        family, own = self._resolve(params)
+        return family.cdf(own, x)
 
     def mode(self, params: Tensor) -> Tensor:
-        """That of the function's family, or the best point of the grid."""
-        if isinstance(self.function, Parametric):
-            return self.function.family.mode(self._own(params))
-        points, masses, _ = self._cells(params)
-        return points[masses.argmax(-1)]
+        """The most probable value; for a density, the best point of the grid."""
+        family, own = self._resolve(params)
+        return family.mode(own)
 
     def table(self, params: Tensor) -> Tensor | None:
-        """That of the function's family."""
+        """Log-probabilities of all values of a finite family, else None."""
         if not isinstance(self.function, Parametric) or self.function.values is None:
             return None
-        return self.function.family.table(self._own(params))
+        return self.function.family.table(self._resolve(params)[1])
 
-    def _own(self, params: Tensor) -> Tensor:
-        """The parameters of the function's family, ``(..., P)``."""
-        assert isinstance(self.function, Parametric)
-        found = self.function.parameters(*self._parents(params))
-        return found.expand(*params.shape[:-1], -1).to(params.dtype)
+    def _resolve(self, params: Tensor) -> tuple[Family | _Histogram, Tensor]:
+        """The function's family and its parameters ``(..., P)``; for a density, its histogram on a fine grid."""
+        if isinstance(self.function, Parametric):
+            found = self.function.parameters(*self._parents(params))
+            return self.function.family, found.expand(*params.shape[:-1], -1).to(params.dtype)
+        histogram = _Histogram(self.function.domain, params)
+        logs = self.function.log_density(histogram.points, *self._parents(params, 1))
+        return histogram, logs.expand(*params.shape[:-1], -1).softmax(-1)
 
     def _parents(self, params: Tensor, axes: int = 0) -> list[Tensor]:
-        """The values of the parents ``(...)``, of vectors ``(..., d)``, with some axes of length one after the dots."""
+        """The values of the parents ``(...)``, of vectors ``(..., d)``, with ``axes`` axes of length one inserted."""
         parts = params.split([max(1, d) for d in self.dims], -1) if self.dims else ()
         shape = (*params.shape[:-1], *(1,) * axes)
         return [part.reshape(*shape, *((d,) if d else ())) for part, d in zip(parts, self.dims, strict=True)]
 
-    def _cells(self, params: Tensor) -> tuple[Tensor, Tensor, float]:
-        """Midpoints of the grid's cells, normalised masses ``(..., cells)`` and the width of a cell."""
-        assert isinstance(self.function, Density)
-        low, high = self.function.domain
+
+class _Histogram:
+    """A density that is constant in each of many cells of an interval, given by the masses of the cells."""
+
+    def __init__(self, domain: tuple[float, float], like: Tensor) -> None:
+        low, high = domain
         if math.isinf(low) or math.isinf(high):
-            raise ArgumentError(
-                "domain", "a finite domain for sampling, moments and intervals", self.function.domain,
-                "state the interval that carries the density",
-            )  # fmt: skip
-        width = (high - low) / _FINE_CELLS
-        points = low + width * (torch.arange(_FINE_CELLS, dtype=params.dtype, device=params.device) + 0.5)
-        logs = self.function.log_density(points, *self._parents(params, 1)).expand(*params.shape[:-1], -1)
-        return points, logs.softmax(-1), width
+            expected = "a finite domain for sampling, moments and intervals"
+            raise ArgumentError("domain", expected, domain, "state the interval that carries the density")
+        self.width = (high - low) / _FINE_CELLS
+        cells = torch.arange(_FINE_CELLS, dtype=like.dtype, device=like.device)
+        self.points = low + self.width * (cells + 0.5)
+
+    def sample(self, masses: Tensor, generator: torch.Generator) -> Tensor:
+        draws = torch.multinomial(masses.flatten(0, -2), 1, replacement=True, generator=generator)
+        jitter = torch.rand(draws.shape, generator=generator, dtype=masses.dtype, device=masses.device) - 0.5
+        return (self.points[draws] + jitter * self.width).reshape(masses.shape[:-1])
+
+    def mean(self, masses: Tensor) -> Tensor:
+        return masses @ self.points
+
+    def variance(self, masses: Tensor) -> Tensor:
+        return masses @ self.points.square() - self.mean(masses).square()
+
+    def cdf(self, masses: Tensor, x: Tensor) -> Tensor:
+        share = ((x.unsqueeze(-1) - self.points) / self.width + 0.5).clamp(0, 1)  # (F, B, cells)
+        return masses @ share.mT
+
+    def mode(self, masses: Tensor) -> Tensor:
+        return self.points[masses.argmax(-1)]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Energy-based densities on a grid, with hand-written gradients.
 
-A function f of a latent z and of the latents it depends on becomes a conditional density by its energy E(f): the
+A function f of a latent z and of the latents it depends on defines a conditional density by its energy E(f). The
 weights of a sum unit are ``S_jk = w_k exp(−E_jk) / Σ_k w_k exp(−E_jk)`` with quadrature weights ``w_k``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -18,41 +18,40 @@ from torch.nn.functional import softplus
 from picirc.autograd import first_order
 from picirc.memory import empty, has_values
 
-# Points of a tile, at most: with more of them a tile would have few functions, and its matrix products would be slow.
-_TILE_POINTS = 2**12
+_TILE_POINTS = 2**12  # at most; a tile of more points would have few functions, and slow matrix products
 
 
 class Energy(ABC):
-    """How the value of a function becomes an energy.
+    """The map from the values of a function to energies.
 
     Attributes:
-        invariant: Whether a constant added to a function changes nothing. The gradient of a bias is then set to zero:
-            what rounding leaves of it would be amplified by optimisers that normalise gradients.
+        invariant: Whether adding a constant to a function changes nothing. The gradient of a bias is then set to zero,
+            because optimisers that normalise gradients would amplify its rounding errors.
     """
 
     invariant: ClassVar[bool] = False
 
     @abstractmethod
     def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
-        """The sum weights of values ``(..., o, z)``, like these; log quadrature weights are ``(z,)`` or ``(o, z)``."""
+        """The sum weights ``(..., o, z)`` of values of this shape; ``log_weights`` are ``(z,)`` or ``(o, z)``."""
 
     @abstractmethod
     def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-        """As ``normalise``, from values ``(rows, o · z)``, which are overwritten, into ``out`` ``(rows, o, z)``.
+        """``normalise`` values ``(rows, o · z)``, which are overwritten, into ``out`` ``(rows, o, z)``.
 
-        ``norms`` ``(rows, o, 1)`` receives what ``flow_back`` needs besides the weights.
+        The normalisers are written into ``norms`` ``(rows, o, 1)`` if ``flow_back`` needs them.
         """
 
     @abstractmethod
     def flow_back(self, weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
-        """Reverse of ``weigh``: from a gradient ``(rows, o, z)`` to the one of the values, ``(rows, o · z)``."""
+        """The gradient of the values ``(rows, o · z)`` from the gradient of the weights ``(rows, o, z)``."""
 
 
 class Unbounded(Energy):
-    """``E = 3 f``: the weights are a softmax, whose peaks never lose their gradient.
+    """``E = 3 f``: the weights are a softmax, whose gradient does not vanish at peaks.
 
-    With the factor, densities can be peaked although the weights of the nets are of ordinary size. A factor of 1 learns
-    more slowly, and 10 is unstable.
+    The factor allows for peaked densities with net weights of ordinary size. A factor of 1 learns more slowly, and 10
+    is unstable.
     """
 
     scale = 3.0
@@ -63,37 +62,33 @@ class Unbounded(Energy):
         return (log_weights - self.scale * values).softmax(-1)
 
     def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-        """The same in place; there is nothing else to keep."""
+        """The softmax, in place; ``norms`` are not needed."""
         torch.softmax(values.view_as(out).mul_(-self.scale).add_(log_weights), -1, out=out)
 
     def flow_back(self, weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
-        """The reverse of a softmax."""
+        """The gradient of a softmax."""
         return _minus_log_gradient(weights, gradient).mul_(self.scale).flatten(1)
 
 
 class Softplus(Energy):
-    """``E = softplus(f)``, as in the paper. No value has a weight above ``w_k``, so peaks lose their gradient."""
+    """``E = softplus(f)``, as in the paper: unnormalised weights are at most ``w_k``, and gradients vanish at peaks."""
 
     def normalise(self, values: Tensor, log_weights: Tensor) -> Tensor:
-        """By logarithms."""
+        """The softmax of ``log w − softplus(f)``."""
         return (log_weights - softplus(values)).softmax(-1)
 
     def weigh(self, values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-        """``exp(−softplus(f))`` is the logistic function of −f, which needs neither logarithms nor a maximum."""
+        """``exp(−softplus(f))`` is the sigmoid of −f, without logarithms or a maximum."""
         kept = values.neg_()
         masses = torch.sigmoid(kept).view_as(out).mul_(log_weights.exp())
         torch.sum(masses, -1, keepdim=True, out=norms)
         if not has_values(norms) or float(norms.amin()) >= torch.finfo(norms.dtype).tiny / torch.finfo(norms.dtype).eps:
             torch.div(masses, norms, out=out)
         else:  # all masses of a row are too small to be divided without losing digits
-            self._weigh_by_logarithms(kept.neg_(), log_weights, norms, out)
-
-    @staticmethod
-    def _weigh_by_logarithms(values: Tensor, log_weights: Tensor, norms: Tensor, out: Tensor) -> None:
-        logs = softplus(values).neg_().view_as(out).add_(log_weights)
-        torch.logsumexp(logs, -1, keepdim=True, out=norms)
-        torch.exp(logs.sub_(norms), out=out)
-        norms.exp_()
+            logs = softplus(kept.neg_()).neg_().view_as(out).add_(log_weights)
+            torch.logsumexp(logs, -1, keepdim=True, out=norms)
+            torch.exp(logs.sub_(norms), out=out)
+            norms.exp_()
 
     def flow_back(self, weights: Tensor, norms: Tensor, log_weights: Tensor, gradient: Tensor) -> Tensor:
         """The slope of softplus is 1 − exp(−E), and exp(−E) = S · norm / w_k."""
@@ -105,70 +100,27 @@ ENERGIES: dict[str, Energy] = {"unbounded": Unbounded(), "softplus": Softplus()}
 
 
 def _minus_log_gradient(weights: Tensor, gradient: Tensor) -> Tensor:
-    """``−dL/d log(unnormalised weights)``, which is the gradient of the energies."""
+    """The gradient of the energies, ``−dL/d log(unnormalised weights)``."""
     return (weights * gradient).sum(-1, keepdim=True).sub(gradient).mul_(weights)
 
 
-def composite_weights(
-    head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
-) -> Tensor:
-    """Sum weights of functions ``head_i · hidden(z) + bias_i`` that share ``hidden``, some of their values at a time.
-
-    The same as ``energy.normalise``, but the backward pass needs neither the values nor the energies: these follow from
-    the weights themselves and from their normalisers, one number per row.
-
-    Args:
-        head: ``(rows, width)``.
-        bias: ``(rows,)``.
-        hidden: ``(width, points)`` with ``points = o · z``.
-        log_weights: ``(z,)``, or ``(o, z)`` for densities relative to those of a reference.
-        energy: What makes densities of the functions.
-        elements: The number of values that are computed at a time.
-
-    Returns:
-        ``(rows, o, z)``.
-    """
-    weights: Tensor = _Composite.apply(head, bias, hidden, log_weights, energy, elements)  # type: ignore[no-untyped-call]
-    return weights
-
-
-def separate_weights(
-    hidden: Tensor,
-    hidden_bias: Tensor,
-    head: Tensor,
-    bias: Tensor,
-    features: Tensor,
-    log_weights: Tensor,
-    energy: Energy,
-    size: int,
-) -> Tensor:
-    """Sum weights of functions ``head_i · tanh(hidden_i · features(z) + hidden_bias_i) + bias_i``, some at a time.
-
-    Activations are never kept: on the way back they are computed again, in a buffer that serves all pieces.
-
-    Args:
-        hidden: ``(rows, width, width)``.
-        hidden_bias: ``(rows, width)``.
-        head: ``(rows, width)``.
-        bias: ``(rows,)``.
-        features: ``(width, points)`` with ``points = o · z``.
-        log_weights: ``(z,)``, or ``(o, z)`` for densities relative to those of a reference.
-        energy: What makes densities of the functions.
-        size: The number of functions of a piece.
-
-    Returns:
-        ``(rows, o, z)``.
-    """
-    nets = (hidden, hidden_bias, head, bias, features)
-    weights: Tensor = _Separate.apply(*nets, log_weights, energy, size)  # type: ignore[no-untyped-call]
-    return weights
-
-
 class _Composite(torch.autograd.Function):
+    """Sum weights of functions ``head_i · hidden(z) + bias_i`` that share ``hidden``, computed in tiles.
+
+    The result is that of ``energy.normalise``. The backward pass needs only the weights and their normalisers, not the
+    values or the energies.
+    """
+
     @staticmethod
     def forward(
-        ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor, log_weights: Tensor, energy: Energy, elements: int
-    ) -> Tensor:
+        ctx: Any,
+        head: Tensor,  # (rows, width)
+        bias: Tensor,  # (rows,)
+        hidden: Tensor,  # (width, points) with points = o · z
+        log_weights: Tensor,  # (z,), or (o, z) with a reference density
+        energy: Energy,
+        elements: int,  # values of a tile
+    ) -> Tensor:  # (rows, o, z)
         shape = (len(head), hidden.shape[1] // log_weights.shape[-1], log_weights.shape[-1])
         weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         for rows, given, points in _tiles(shape, elements):
@@ -183,7 +135,7 @@ class _Composite(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         head, hidden, log_weights, weights, norms = ctx.saved_tensors
         d_head, d_bias, d_hidden = torch.zeros_like(head), head.new_zeros(len(head)), torch.zeros_like(hidden)
-        by_point = hidden.T.contiguous()  # its products are faster
+        by_point = hidden.T.contiguous()  # products with it are faster
         for rows, given, points in _tiles(weights.shape, ctx.elements):
             tile = rows, given
             own = _of_tile(log_weights, given)
@@ -196,7 +148,7 @@ class _Composite(torch.autograd.Function):
 
 
 def _tiles(shape: Sequence[int], elements: int) -> Iterator[tuple[slice, slice, slice]]:
-    """Parts of values ``(rows, given, states)``: which rows, which given states, and the points of these."""
+    """Tiles of values ``(rows, given, states)``: the rows, the given states, and the points of these."""
     rows, given, states = shape
     some = min(given, max(1, _TILE_POINTS // states))
     many = max(1, elements // (some * states))
@@ -211,18 +163,23 @@ def _of_tile(log_weights: Tensor, given: slice) -> Tensor:
 
 
 class _Separate(torch.autograd.Function):
+    """Sum weights of functions ``head_i · tanh(hidden_i · features(z) + hidden_bias_i) + bias_i``, in pieces.
+
+    Activations are not kept. The backward pass computes them again, in one buffer for all pieces.
+    """
+
     @staticmethod
     def forward(
         ctx: Any,
-        hidden: Tensor,
-        hidden_bias: Tensor,
-        head: Tensor,
-        bias: Tensor,
-        features: Tensor,
-        log_weights: Tensor,
+        hidden: Tensor,  # (rows, width, width)
+        hidden_bias: Tensor,  # (rows, width)
+        head: Tensor,  # (rows, width)
+        bias: Tensor,  # (rows,)
+        features: Tensor,  # (width, points) with points = o · z
+        log_weights: Tensor,  # (z,), or (o, z) with a reference density
         energy: Energy,
-        size: int,
-    ) -> Tensor:
+        size: int,  # functions of a piece
+    ) -> Tensor:  # (rows, o, z)
         shape = (len(head), features.shape[1] // log_weights.shape[-1], log_weights.shape[-1])
         weights, norms = empty(shape, head), head.new_empty(*shape[:2], 1)
         buffer, constant = head.new_empty(size, *features.shape), _with_constant(features)
@@ -243,7 +200,7 @@ class _Separate(torch.autograd.Function):
         d_bias = head.new_zeros(len(head))
         d_features = torch.zeros_like(features) if ctx.needs_input_grad[4] else None
         buffer, back = (head.new_empty(ctx.size, *features.shape) for _ in range(2))
-        constant, by_point = _with_constant(features), features.T.contiguous()  # by points, the product is faster
+        constant, by_point = _with_constant(features), features.T.contiguous()  # products with it are faster
         for start in range(0, len(head), ctx.size):
             part = slice(start, start + ctx.size)
             active = _active(hidden[part], hidden_bias[part], constant, buffer)
@@ -262,13 +219,17 @@ class _Separate(torch.autograd.Function):
         return d_hidden, d_hidden_bias, d_head, d_bias, d_features, None, None, None
 
 
+composite_weights: Callable[..., Tensor] = _Composite.apply
+separate_weights: Callable[..., Tensor] = _Separate.apply
+
+
 def _with_constant(features: Tensor) -> Tensor:
-    """Features ``(width + 1, points)``, the last of them 1: its weight is the bias, in the same matrix product."""
+    """Features ``(width + 1, points)`` with a last one of 1, whose weight is the bias."""
     return torch.cat([features, features.new_ones(1, features.shape[1])])
 
 
 def _active(hidden: Tensor, bias: Tensor, constant: Tensor, buffer: Tensor) -> Tensor:
-    """The activations of the hidden layers, ``(rows, width, points)``, in a buffer."""
+    """The activations of the hidden layers, ``(rows, width, points)``, in the buffer."""
     out = buffer[: len(hidden)]
     weights = torch.cat([hidden, bias.unsqueeze(-1)], -1)
     torch.mm(weights.flatten(0, 1), constant, out=out.flatten(0, 1)).tanh_()

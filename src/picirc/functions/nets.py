@@ -18,27 +18,21 @@ from picirc.functions.energy import Energy, composite_weights, separate_weights
 from picirc.memory import empty
 
 Finish = Callable[[Tensor], Tensor]
+Piece = Callable[..., Tensor]
 
 SHARING = ("none", "composite", "full")
 
-_SHARED_SIGMA = 0.5  # of the frequencies of a shared latent's features
-
-# Elements of the largest temporary of a piece, chosen to stay in the processor's cache.
-_PIECE_ELEMENTS = 2**19
-# So many values are kept for the backward pass; more of them are computed again there, in pieces.
-_KEPT_ELEMENTS = 2**24
+_SHARED_SIGMA = 0.5  # the standard deviation of the frequencies of a shared latent
+_PIECE_ELEMENTS = 2**19  # elements of the largest temporary of a piece, which stays in the processor's cache
+_KEPT_ELEMENTS = (
+    2**24
+)  # values that are kept for the backward pass; if there are more, it computes them again in pieces
 
 
 class Features(nn.Module):
-    """The first layer: Fourier features ``[cos 2π f·z, sin 2π f·z]``, or a plain affine layer without them.
+    """The first layer: Fourier features ``√2 [cos 2π f·z, sin 2π f·z]``, or ``tanh`` of an affine layer.
 
-    Args:
-        arguments: The number of latents.
-        width: The number of features, even.
-        fourier: Whether to use Fourier features.
-        sigma: The standard deviation of the frequencies f, or one for each argument.
-        learnable: Whether the frequencies are trained.
-        generator: The source of randomness.
+    The arguments are those of ``Bank``.
     """
 
     def __init__(
@@ -67,7 +61,7 @@ class Features(nn.Module):
         if not self.fourier:
             return torch.tanh(z @ self.frequencies.T + self.bias)
         angle = 2 * math.pi * (z @ self.frequencies.T)
-        # Scaled to unit variance, so that the next layer starts as any other would.
+        # The factor gives features unit variance.
         return math.sqrt(2) * torch.cat([angle.cos(), angle.sin()], 1)
 
 
@@ -76,9 +70,10 @@ def _normal_points(
 ) -> Tensor:
     """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``, times ``scale``.
 
-    Independent normal numbers leave gaps between the frequencies, and the quality of a model then depends on the seed.
+    With independent normal numbers there are gaps between the frequencies, and the quality of a model depends on the
+    seed.
     """
-    with torch.device("cpu"):  # a model may be made on another device, or on "meta" without any numbers
+    with torch.device("cpu"):  # the default device may be another one, or "meta"
         seed = int(torch.randint(2**31, (), generator=generator))
         uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
         points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
@@ -89,24 +84,12 @@ def _normal_points(
 class Bank(nn.Module):
     """``rows`` functions of the same latents: features, a hidden layer, and a linear head with ``outputs`` numbers.
 
-    Args:
-        rows: The number of functions.
-        arguments: The number of latents of each.
-        outputs: The number of values of each.
-        width: The width of the nets.
-        sharing: ``"none"``: every function has a hidden layer and a head of its own. ``"composite"``: one hidden layer
-            for all, a head for each. ``"full"``: one function for all rows.
-        fourier: Whether to use Fourier features.
-        sigma: The standard deviation of their frequencies, or one for each latent.
-        learnable: Whether the frequencies are trained.
-        generator: The source of randomness.
-        shared: The dimensions of a latent that all functions depend on besides, and the number of its features; the
-            heads are linear in these. None for functions of the other latents only.
+    The functions may depend on a further latent g. The heads are then linear in Fourier features of g.
     """
 
     center: Tensor | None
     gain: Tensor | None
-    # The parameters that have a row for each function.
+    # The parameters with a row for each function.
     BY_ROW: ClassVar[dict[str, tuple[str, ...]]] = {
         "none": ("hidden", "hidden_bias", "head", "head_bias", "turns", "turns_bias"),
         "composite": ("head", "head_bias", "turns", "turns_bias"),
@@ -115,16 +98,16 @@ class Bank(nn.Module):
 
     def __init__(
         self,
-        rows: int,
-        arguments: int,
-        outputs: int,
-        width: int,
-        sharing: str,
-        fourier: bool = True,
-        sigma: float | Sequence[float] = 1.0,
-        learnable: bool = False,
+        rows: int,  # the number of functions
+        arguments: int,  # the number of latents of each
+        outputs: int,  # the number of values of each
+        width: int,  # the width of the nets, an even number
+        sharing: str,  # "none"; "composite": one hidden layer, but a head for each; "full": one function for all rows
+        fourier: bool = True,  # whether to use Fourier features
+        sigma: float | Sequence[float] = 1.0,  # the standard deviation of their frequencies, or one for each latent
+        learnable: bool = False,  # whether the frequencies are trained
         generator: torch.Generator | None = None,
-        shared: tuple[int, int] | None = None,
+        shared: tuple[int, int] | None = None,  # the dimensions of g and the number of its features; None without g
     ) -> None:
         super().__init__()
         if sharing not in SHARING:
@@ -144,19 +127,19 @@ class Bank(nn.Module):
             dims, turns = shared
             self.shared = Features(dims, turns, True, _SHARED_SIGMA, False, generator)
             self.turns, self.turns_bias = uniform(heads, turns, outputs, width), uniform(heads, turns, outputs)
-        # While training, values are ``center + gain · (what the head says)``; they are never stored.
+        # During training, outputs are ``center + gain · head``. These buffers are not saved.
         self.register_buffer("center", None, persistent=False)
         self.register_buffer("gain", None, persistent=False)
 
     def standardise(self, center: Tensor, gain: Tensor, keep: bool) -> None:
-        """Let the outputs of every head be ``center + gain · …``, ``(heads, outputs)`` each, until ``absorb``.
+        """Set the outputs to ``center + gain · head``, ``(heads, outputs)`` each, until ``absorb``.
 
-        Optimisers take steps of about one size for all parameters, which suits outputs that vary by about one.
+        Optimisers take steps of similar size for all parameters, which suits outputs of about unit variance.
 
         Args:
-            center: What the outputs are when the head says zero.
-            gain: What they change by when the head changes by one.
-            keep: Keep the functions as they are, by changing the heads; otherwise the heads keep their values.
+            center: The outputs for a head of zero.
+            gain: The change of the outputs for a unit change of the head.
+            keep: Whether to change the heads so that the functions stay the same.
         """
         if keep:
             with torch.no_grad():
@@ -168,7 +151,7 @@ class Bank(nn.Module):
         self.center, self.gain = center, gain
 
     def absorb(self) -> None:
-        """End what ``standardise`` began; the functions stay the same."""
+        """Undo ``standardise`` by changing the heads so that the functions stay the same."""
         if self.center is not None and self.gain is not None:
             with torch.no_grad():
                 if hasattr(self, "turns"):
@@ -185,7 +168,7 @@ class Bank(nn.Module):
         bias: Tensor = self.head_bias
         if g is not None:
             features = self.shared(g.view(1, -1))[0]
-            turn = features / math.sqrt(len(features))  # the heads then change as much as without it
+            turn = features / math.sqrt(len(features))  # of length one
             head = head + torch.einsum("k,hkow->how", turn, self.turns)
             bias = bias + torch.einsum("k,hko->ho", turn, self.turns_bias)
         if self.center is None or self.gain is None:
@@ -194,19 +177,19 @@ class Bank(nn.Module):
         return (head if bool((self.gain == 1).all()) else head * self.gain.unsqueeze(-1)), bias
 
     def forward(self, z: Tensor, finish: Finish, g: Tensor | None = None) -> Tensor:
-        """Evaluate all functions on a grid, and ``finish`` them piece by piece.
+        """Evaluate all functions on a grid, and apply ``finish`` to pieces of them.
 
         Args:
             z: ``(points, arguments)``.
-            finish: Makes the result of some rows from their values ``(rows, points, outputs)``.
+            finish: Maps the values ``(rows, points, outputs)`` of some rows to their results.
             g: The value ``(dims,)`` of the shared latent, if there is one.
 
         Returns:
-            What ``finish`` makes, for all rows, or for the one that stands for all of them.
+            The results of all rows; of one row with full sharing.
         """
         features = self.features(z).T  # (width, points)
         head, bias = self._heads(g)
-        # The nets may run in low precision; what is made of them does not.
+        # The nets may run in low precision, but ``finish`` does not.
         if self.sharing == "none":
             rows, dtype = (self.hidden, self.hidden_bias, head, bias), head.dtype
             size = _piece(self.hidden.shape[1] * features.shape[1])
@@ -218,13 +201,13 @@ class Bank(nn.Module):
         return chunked(lambda *t: finish(_head(*t).mT.to(dtype)), (head, bias), (hidden,), size)
 
     def sum_weights(self, z: Tensor, log_weights: Tensor, energy: Energy, g: Tensor | None = None) -> Tensor:
-        """The functions as energies of densities, normalised on the grid: ``(rows or 1, 1, o, z)``.
+        """The sum weights ``(rows or 1, 1, o, z)`` of the densities that have the functions as energies.
 
         Args:
             z: ``(o · z, arguments)``, the integrated latents varying fastest.
-            log_weights: ``(z,)``, the logarithms of the quadrature weights of the integrated latents; or ``(o, z)``,
-                with those of a reference density added.
-            energy: What makes densities of the functions.
+            log_weights: The log quadrature weights ``(z,)`` of the integrated latents; or ``(o, z)``, with the log of a
+                reference density added.
+            energy: The map from values to energies.
             g: The value ``(dims,)`` of the shared latent, if there is one.
         """
         if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
@@ -239,14 +222,13 @@ class Bank(nn.Module):
             return separate_weights(*nets, features, log_weights, energy, _piece(features.numel())).unsqueeze(1)
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
         with full_precision(z.device):  # probabilities are normalised in full precision
-            return composite_weights(head, bias, hidden.to(head.dtype), log_weights, energy, _PIECE_ELEMENTS).unsqueeze(
-                1
-            )
+            weights = composite_weights(head, bias, hidden.to(head.dtype), log_weights, energy, _PIECE_ELEMENTS)
+        return weights.unsqueeze(1)
 
     def log_softmax(self, z: Tensor, g: Tensor | None = None) -> Tensor:
-        """The outputs of each function as unnormalised log-probabilities, normalised: ``(rows or 1, points, outputs)``.
+        """``log_softmax`` over the outputs of each function, ``(rows or 1, points, outputs)``.
 
-        The same as ``forward`` with a softmax, with a gradient by hand: nothing is computed twice.
+        The result is that of ``forward`` with a softmax, but with a hand-written gradient that computes nothing twice.
         """
         hidden = _hidden(self.hidden, self.hidden_bias, self.features(z).T)[0]  # (width, points)
         head, bias = self._heads(g)
@@ -256,13 +238,13 @@ class Bank(nn.Module):
 
 
 class _LogSoftmax(torch.autograd.Function):
-    """``log softmax`` of ``hidden · headᵀ + bias`` over the outputs, some rows at a time."""
+    """``log softmax`` of ``hidden · headᵀ + bias`` over the outputs, in pieces of rows."""
 
     @staticmethod
     def forward(ctx: Any, head: Tensor, bias: Tensor, hidden: Tensor) -> Tensor:
         rows, outputs, _ = head.shape
         out = empty((rows, len(hidden), outputs), head)
-        for part in _row_pieces(out):
+        for part in _parts(out, _piece(out[0].numel())):
             own = hidden.expand(len(head[part]), -1, -1)
             out[part] = torch.baddbmm(bias[part].unsqueeze(1), own, head[part].mT).log_softmax(-1)
         ctx.save_for_backward(head, hidden, out)
@@ -273,7 +255,7 @@ class _LogSoftmax(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor | None, ...]:
         head, hidden, out = ctx.saved_tensors
         d_head, d_bias, d_hidden = empty(head.shape, head), head.new_empty(head.shape[:2]), torch.zeros_like(hidden)
-        for part in _row_pieces(out):
+        for part in _parts(out, _piece(out[0].numel())):
             flow = torch.ops.aten._log_softmax_backward_data(gradient[0][part], out[part], -1, head.dtype)
             torch.bmm(flow.mT, hidden.expand(len(flow), -1, -1), out=d_head[part])
             torch.sum(flow, 1, out=d_bias[part])
@@ -281,13 +263,8 @@ class _LogSoftmax(torch.autograd.Function):
         return d_head, d_bias, d_hidden
 
 
-def _row_pieces(values: Tensor) -> list[slice]:
-    size = _piece(values[0].numel())
-    return [slice(start, start + size) for start in range(0, len(values), size)]
-
-
 def _piece(elements: int) -> int:
-    """The number of functions in a piece, when each needs this many elements."""
+    """The number of functions in a piece if each needs this many elements."""
     return max(1, _PIECE_ELEMENTS // elements)
 
 
@@ -306,19 +283,13 @@ def _net(hidden: Tensor, hidden_bias: Tensor, head: Tensor, head_bias: Tensor, f
     return torch.baddbmm(head_bias.unsqueeze(-1), head, _hidden(hidden, hidden_bias, features))
 
 
-# Pieces
-
-
-Piece = Callable[..., Tensor]
-
-
 def chunked(piece: Piece, rows: Sequence[Tensor], shared: Sequence[Tensor], size: int) -> Tensor:
-    """``piece(*rows, *shared)``, computed for ``size`` rows at a time and with recomputation in the backward pass.
+    """``piece(*rows, *shared)``, computed for ``size`` rows at a time, and again in the backward pass.
 
     Args:
         piece: A function of tensors whose result has one row for each row of its first arguments.
         rows: Tensors with the same number of rows.
-        shared: Tensors that every piece uses whole.
+        shared: Tensors that are not divided.
         size: The number of rows of a piece.
     """
     result: Tensor = _Chunked.apply(piece, len(rows), size, *rows, *shared)  # type: ignore[no-untyped-call]
@@ -362,7 +333,7 @@ class _Chunked(torch.autograd.Function):
 
 
 def _precision(device: str) -> Callable[[], AbstractContextManager[Any]]:
-    """The ``autocast`` in force, which has ended when the backward pass computes a piece again."""
+    """The current ``autocast``, for the backward pass to compute pieces in the same precision."""
     if device == "meta":
         return nullcontext
     enabled = torch.is_autocast_enabled(device)

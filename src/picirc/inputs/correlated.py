@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gaussian columns that are correlated given the state of their latent.
 
-In state k the columns of a block have the density ``N(x; μ_k, S_k C S_k)``: means and standard deviations of the state,
-and a correlation matrix C: one for all states, or one for each of several parts of them. Scores ``r = (x − μ_k) / s_k``
-then have the correlation C, so that what an observed part says about the rest is a matrix for each *pattern* of missing
-columns.
+In state k the columns of a block have the density ``N(x; μ_k, S_k C S_k)``. Means and standard deviations belong to the
+state. The correlation matrix C belongs to all states, or to one of several equal parts of them. The scores
+``r = (x − μ_k) / s_k`` have the correlation C, so that conditioning on the observed columns needs one matrix for each
+*pattern* of missing columns, not for each state.
 
-Values are ``(m, batch)`` with NaN where they are missing; results for all states are ``(states, batch)``. Inside,
-scores are ``(parts, m, states of a part, batch)`` and matrices ``(parts, patterns, m, m)``.
+Values are ``(m, batch)``, NaN where they are missing. Results for all states are ``(states, batch)``. Inside, scores
+are ``(parts, m, states of a part, batch)`` and matrices ``(parts, patterns, m, m)``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from picirc.autograd import full_precision
 from picirc.errors import StructureError
 from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
 
-# A correlation matrix is mixed with this much of the identity, so that it can be factorised in single precision.
-_RIDGE = 1e-4
+_RIDGE = 1e-4  # the share of the identity in a correlation matrix, so that it can be factorised in single precision
 _LARGEST_PIECE = 2**22  # elements of temporaries; larger batches are processed in pieces
 _GAPS = 4  # data points are grouped by their number of missing columns: up to 4, up to 8, and so on
 
@@ -32,7 +31,7 @@ _GAPS = 4  # data points are grouped by their number of missing columns: up to 4
 def correlation(raw: Tensor, columns: int) -> Tensor:
     """Correlation matrices ``(..., m, m)`` from any numbers ``(..., m (m − 1) / 2)``, differentiably.
 
-    The numbers are the part below the diagonal of a matrix with ones on it, whose rows are then brought to length one.
+    The numbers are the entries of L below its diagonal of ones. With the rows of L normalised, the matrix is L Lᵀ.
     Zeros give the identity.
     """
     rows, places = torch.tril_indices(columns, columns, -1, device=raw.device)
@@ -45,7 +44,7 @@ def correlation(raw: Tensor, columns: int) -> Tensor:
 
 
 def raw_correlation(matrix: Tensor) -> Tensor:
-    """Numbers that ``correlation`` makes a matrix of; its smallest eigenvalue must be above 10⁻⁴."""
+    """The inverse of ``correlation``, for matrices whose smallest eigenvalue is above 10⁻⁴."""
     size = matrix.shape[-1]
     unit = torch.eye(size, dtype=matrix.dtype, device=matrix.device)
     factor = torch.linalg.cholesky((matrix - _RIDGE * unit) / (1 - _RIDGE))
@@ -64,13 +63,8 @@ class Block:
     matrix: Tensor
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """The log-density of what is observed, ``(states, batch)``."""
-
-        def found(own: Tensor) -> Tensor:
-            some = x[:, own]
-            return self._log_density(self._patterns(some), self._scores(some))
-
-        return self._in_pieces(found, x, 1)
+        """The log-density of the observed columns, ``(states, batch)``."""
+        return self._in_pieces(self._log_density, 1, x)
 
     def gradients(self, x: Tensor, flow: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """``Σ flow · d log p`` with respect to parameters, matrix and values; flows are ``(states, batch)``."""
@@ -81,69 +75,60 @@ class Block:
         return to_params, to_matrix, to_values.masked_fill(x.isnan(), 0.0)
 
     def at_mode(self, x: Tensor) -> Tensor:
-        """The log-density with the most probable value in place of each that is missing, ``(states, batch)``."""
+        """The log-density with each missing value replaced by its mode, ``(states, batch)``."""
 
-        def found(own: Tensor) -> Tensor:
-            some = x[:, own]
-            scores = self._scores(some)
-            scores = scores + self._patterns(some).regress(scores)
-            return self._log_density(self._patterns(torch.zeros_like(some)), scores)
+        def found(patterns: _Patterns, scores: Tensor) -> Tensor:
+            complete = self._patterns(scores.new_zeros(scores.shape[1], scores.shape[3]))
+            return self._log_density(complete, scores + patterns.regress(scores))
 
-        return self._in_pieces(found, x, 1)
+        return self._in_pieces(found, 1, x)
 
     def given(self, x: Tensor) -> Tensor:
         """Parameters of each missing column given the observed ones, ``(m, states, batch, 2)``.
 
-        Those of an observed column are what it has without evidence.
+        Observed columns have their parameters without evidence.
         """
 
-        def found(own: Tensor) -> Tensor:
-            some = x[:, own]
-            patterns = self._patterns(some)
-            return self._located(patterns.regress(self._scores(some)), patterns.variance().sqrt()[:, patterns.which])
+        def found(patterns: _Patterns, scores: Tensor) -> Tensor:
+            return self._located(patterns.regress(scores), patterns.variance().sqrt()[:, patterns.which])
 
-        return self._in_pieces(found, x, 2)
+        return self._in_pieces(found, 2, x)
 
     def given_others(self, x: Tensor) -> Tensor:
         """Parameters of every column given all other observed ones, ``(m, states, batch, 2)``."""
 
-        def found(own: Tensor) -> Tensor:
-            some = x[:, own]
-            patterns = self._patterns(some)
-            scores = self._scores(some)
+        def found(patterns: _Patterns, scores: Tensor) -> Tensor:
             expected = patterns.regress(scores)
             variance = torch.where(patterns.seen, 1 / patterns.precision_given_others(), patterns.variance())
             variance = variance[:, patterns.which]  # (parts, batch, m)
             # The inverse of the observed part times the observed scores is P times the completed ones.
             alone = scores - patterns.explain(scores + expected) * variance.mT.unsqueeze(2)
-            return self._located(torch.where(some.isnan().unsqueeze(1), expected, alone), variance.sqrt())
+            seen = patterns.seen[patterns.which].T.unsqueeze(1)  # (m, 1, batch)
+            return self._located(torch.where(seen, alone, expected), variance.sqrt())
 
-        return self._in_pieces(found, x, 2)
+        return self._in_pieces(found, 2, x)
 
     def covariance(self, x: Tensor, weights: Tensor) -> Tensor:
-        """The mean over the states of the covariance of the missing columns, zero for observed ones: ``(batch, m, m)``.
+        """The covariance ``(batch, m, m)`` of the missing columns, averaged over the states; zero for observed ones.
 
-        Args:
-            x: ``(m, batch)``.
-            weights: The probabilities of the states, ``(states, batch)``.
+        ``weights`` ``(states, batch)`` are the probabilities of the states.
         """
         std = self._own_params()[..., 1]  # (parts, m, states)
-        shares = weights.unflatten(0, (len(std), -1))
 
-        def found(own: Tensor) -> Tensor:
-            patterns = self._patterns(x[:, own])
-            scale = torch.einsum("gkb,gik,gjk->gbij", shares[:, :, own], std, std)
+        def found(patterns: _Patterns, _: Tensor, shares: Tensor) -> Tensor:
+            shares = shares.unflatten(0, (len(std), -1))
+            scale = torch.einsum("gkb,gik,gjk->gbij", shares, std, std)
             return (scale * patterns.covariances()[:, patterns.which]).sum(0)
 
-        return self._in_pieces(found, x, 0)
+        return self._in_pieces(found, 0, x, weights)
 
     def log_interval(self, x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """``log p(observed, low ≤ X_i ≤ high)`` with at most one such i in a row, ``(states, batch)``."""
+        """``log p(observed, low ≤ X_i ≤ high)``, ``(states, batch)``, with at most one such i in each data point."""
         bounded = x.isnan() & ~(torch.isneginf(low) & torch.isposinf(high))  # (m, batch)
         if bool((bounded.sum(0) > 1).any()):
             raise StructureError(
-                "intervals for several correlated columns at once have no closed form; restrict one column of a block "
-                "in a row, or use a model without correlations."
+                "intervals for several correlated columns at once have no closed form; restrict only one column of a "
+                "block in each row, or use a model without correlations."
             )
         total = self.log_prob(x)
         column, row = bounded.nonzero(as_tuple=True)
@@ -155,19 +140,21 @@ class Block:
         return total.masked_fill(outside, -torch.inf)
 
     def complete(self, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
-        """Values for what is missing in known states: means without noise, draws with it.
+        """The data with missing values filled in, given the states ``(batch,)``.
 
-        Args:
-            x: ``(m, batch)``.
-            state: ``(batch,)``.
-            noise: Standard normal numbers ``(m, batch)``.
+        They are means without noise, and draws with standard normal ``noise`` ``(m, batch)``.
         """
         part = state // (self.params.shape[1] // len(self.matrices))
         found = torch.empty_like(x)
         for number in part.unique().tolist():
             own = (part == number).nonzero().flatten()
-            shocks = None if noise is None else noise[:, own]
-            found[:, own] = self._completed(self.matrices[number : number + 1], x[:, own], state[own], shocks)
+            mean, std = self.params[:, state[own]].unbind(-1)  # (m, batch)
+            some = x[:, own]
+            patterns = _Patterns.of(some, _Factored(self.matrices[number : number + 1]))
+            scores = patterns.regress(((some - mean) / std).nan_to_num(0.0)[None, :, None])  # (1, m, 1, batch)
+            if noise is not None:
+                scores = scores + patterns.shocks(noise[:, own][None, :, None])
+            found[:, own] = torch.where(some.isnan(), mean + std * scores[0, :, 0], some)
         return found
 
     def inner(self, other: Block) -> Tensor:
@@ -180,13 +167,10 @@ class Block:
         return found
 
     def statistics(self, x: Tensor, flow: Tensor) -> Tensor:
-        """What EM needs of the data: the moments ``Σ flow · E[(1, r) (1, r)ᵀ]`` of the scores, ``(states, m+1, m+1)``.
+        """The statistics of EM: moments ``Σ flow · E[(1, r) (1, r)ᵀ]`` of the scores, ``(states, m + 1, m + 1)``.
 
-        Every state must have a matrix of its own. Missing scores have their conditional distribution.
-
-        Args:
-            x: ``(m, batch)``.
-            flow: The posterior probabilities of the states, ``(states, batch)``.
+        Every state must have a matrix of its own. The expectation is over the missing scores given the observed ones.
+        ``flow`` ``(states, batch)`` are the posterior probabilities of the states.
         """
         states, size = self.params.shape[1], len(x) + 1
         total = self.params.new_zeros(states, size, size)
@@ -203,13 +187,12 @@ class Block:
         return total
 
     def from_statistics(self, statistics: Tensor, smoothing: float, rate: float | Tensor) -> Block:
-        """A step of EM towards the parameters that fit the statistics best.
+        """Return the block after a step of EM.
 
         Args:
-            statistics: What ``statistics`` returned, with the parameters of this block.
-            smoothing: The number of pseudo-observations in each state for each column (a covariance has as many
-                parameters for each), which have the covariance of all states pooled. That one has as many
-                pseudo-observations whose columns are independent.
+            statistics: The result of ``statistics`` of this block.
+            smoothing: The number of pseudo-observations per column in each state. They have the pooled covariance of
+                all states, which is itself smoothed by as many pseudo-observations with independent columns.
             rate: The size of the step, 1 for a full one; or one for each state, ``(1, states)``.
         """
         mean, std = (values.T for values in self.params.unbind(-1))  # (states, m)
@@ -223,10 +206,15 @@ class Block:
         covariance = (scatter + lasting * pooled) / (weight + lasting).unsqueeze(2)
         step = torch.as_tensor(rate, dtype=mean.dtype, device=mean.device).reshape(-1, 1)
         move = shift * std
-        # Moments are averaged, not parameters: hence the distance between the old mean and the new one.
+        # Moments are averaged, not parameters, so the distance between the old and the new mean counts.
         between = (step * (1 - step)).unsqueeze(2) * _square(move)
         covariance = torch.lerp(self._covariances(), covariance, step.unsqueeze(2)) + between
-        return Block(self.family, *_normal_form(self.family, mean + step * move, covariance))
+        std = covariance.diagonal(dim1=1, dim2=2).clamp(min=self.family.min_std**2).sqrt()
+        matrix = covariance / (std.unsqueeze(2) * std.unsqueeze(1))
+        # The variance that `min_std` adds to a column is independent noise. Twice the ridge keeps matrices invertible.
+        unit = torch.eye(std.shape[1], dtype=std.dtype, device=std.device)
+        matrix = torch.where(unit > 0, 1.0, (1 - 2 * _RIDGE) * matrix)
+        return Block(self.family, torch.stack(((mean + step * move).T, std.T), -1), matrix)
 
     @property
     def matrices(self) -> Tensor:
@@ -239,14 +227,6 @@ class Block:
 
     def _patterns(self, x: Tensor) -> _Patterns:
         return _Patterns.of(x, self._factored)
-
-    def _completed(self, matrices: Tensor, x: Tensor, state: Tensor, noise: Tensor | None) -> Tensor:
-        mean, std = self.params[:, state].unbind(-1)  # (m, batch)
-        patterns = _Patterns.of(x, _Factored(matrices))
-        found = patterns.regress(((x - mean) / std).nan_to_num(0.0)[None, :, None])  # (1, m, 1, batch)
-        if noise is not None:
-            found = found + patterns.shocks(noise[None, :, None])
-        return torch.where(x.isnan(), mean + std * found[0, :, 0], x)
 
     def _own_params(self) -> Tensor:
         """The parameters by part, ``(parts, m, states of a part, 2)``."""
@@ -263,7 +243,7 @@ class Block:
         """Standardised values ``(parts, m, states, batch)``, zero where they are missing."""
         mean, std = self._own_params().unsqueeze(3).unbind(-1)
         values = x.unsqueeze(1)  # (m, 1, batch)
-        # Not the quotient with NaN in it: its derivative would be NaN too.
+        # A quotient with NaN would have a NaN derivative.
         return torch.where(values.isnan(), 0.0, values.nan_to_num(0.0) - mean) / std
 
     def _log_density(self, patterns: _Patterns, scores: Tensor) -> Tensor:
@@ -279,17 +259,21 @@ class Block:
         spreads = (std * spread.mT.unsqueeze(2)).expand_as(located)
         return torch.stack((located, spreads), -1).movedim(1, 0).flatten(1, 2)
 
-    def _in_pieces(self, query: Callable[[Tensor], Tensor], x: Tensor, axis: int) -> Tensor:
-        """What a query of some data points, given as their places, finds for all of them."""
+    def _in_pieces(self, query: Callable[..., Tensor], axis: int, x: Tensor, *others: Tensor) -> Tensor:
+        """The results of ``query(patterns, scores, *others)`` for pieces of the batch, joined along ``axis``."""
         pieces = self._pieces(x)
-        if len(pieces) == 1:
-            return query(pieces[0])
-        return torch.cat([query(own) for own in pieces], axis).index_select(axis, torch.cat(pieces).argsort())
+        found = []
+        for own in pieces:
+            some = x[:, own]
+            found.append(query(self._patterns(some), self._scores(some), *(other[:, own] for other in others)))
+        if len(found) == 1:
+            return found[0]
+        return torch.cat(found, axis).index_select(axis, torch.cat(pieces).argsort())
 
     def _pieces(self, x: Tensor) -> list[Tensor]:
-        """The places of data points that are processed at once: not too many, and all with many gaps or all with few.
+        """The indices of data points to process at once: not too many, with similar numbers of missing columns.
 
-        The matrices of a piece are as large as the most missing columns in it. That matters if there are many.
+        The matrices of a piece have the size of its longest pattern. That matters if there are many matrices.
         """
         columns, batch = x.shape
         gaps = _GAPS if len(self.matrices) > 1 else columns
@@ -308,22 +292,11 @@ def _square(vectors: Tensor) -> Tensor:
     return vectors.unsqueeze(2) * vectors.unsqueeze(1)
 
 
-def _normal_form(family: Gaussian, mean: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Parameters ``(m, states, 2)`` and correlations from means ``(states, m)`` and covariances."""
-    variance = covariance.diagonal(dim1=1, dim2=2)
-    std = variance.clamp(min=family.min_std**2).sqrt()
-    unit = torch.eye(std.shape[1], dtype=std.dtype, device=std.device)
-    matrix = covariance / (std.unsqueeze(2) * std.unsqueeze(1))
-    # What the least standard deviation adds to a column is noise of its own. Twice the ridge leaves room to invert it.
-    matrix = torch.where(unit > 0, 1.0, (1 - 2 * _RIDGE) * matrix)
-    return torch.stack((mean.T, std.T), -1), matrix
-
-
 @dataclass(frozen=True, eq=False)
 class _Factored:
-    """Correlation matrices ``(parts, m, m)`` and their inverses, which are computed once, when first needed.
+    """Correlation matrices ``(parts, m, m)`` and their inverses, computed once, when first needed.
 
-    The inverses are in double precision, as few digits would be left where correlations are strong.
+    The inverses are in double precision, because strong correlations cost digits.
     """
 
     matrices: Tensor
@@ -344,11 +317,11 @@ class _Factored:
 
 @dataclass(frozen=True, eq=False)
 class _Patterns:
-    """The different sets of missing columns in a batch, with what follows from each.
+    """The distinct sets of missing columns in a batch, and the conditional distributions for each.
 
     With P the inverse of the correlation matrix, missing scores given observed ones have the covariance ``V = P_mm⁻¹``
-    and the mean ``−V P_mo r_o``. So only matrices of the size of the missing part are inverted for each pattern, and
-    those of shorter patterns are padded.
+    and the mean ``−V P_mo r_o``. So for each pattern only a matrix of the size of the missing part is inverted. The
+    matrices of shorter patterns are padded.
     """
 
     factored: _Factored
@@ -381,12 +354,10 @@ class _Patterns:
 
     @property
     def inverse(self) -> Tensor:
-        """The inverses of the Cholesky factors of the correlation matrices, ``(parts, m, m)``."""
         return self.factored.root.to(self.factored.matrices.dtype)
 
     @property
     def precision(self) -> Tensor:
-        """The inverses P of the matrices."""
         return self.factored.precision.to(self.factored.matrices.dtype)
 
     @property
@@ -395,7 +366,7 @@ class _Patterns:
         return self.places.shape[1] > 0
 
     def whiten(self, scores: Tensor) -> Tensor:
-        """Complete scores ``(parts, m, states, batch)`` as independent ones."""
+        """Complete scores ``(parts, m, states, batch)``, transformed to independent ones."""
         return (self.inverse @ scores.flatten(2)).view_as(scores)
 
     def half_log_det(self) -> Tensor:
@@ -409,20 +380,20 @@ class _Patterns:
         return (self.precision @ scores.flatten(2)).view_as(scores)
 
     def regress(self, scores: Tensor) -> Tensor:
-        """Expected scores of missing columns given observed ones, zero for the latter: like the scores."""
+        """Expected scores of the missing columns given the observed ones, in the shape of the scores; else zero."""
         if not self.gaps:
             return torch.zeros_like(scores)
         part = self._of_missing(self.explain(scores))
         return self._to_columns(-torch.einsum("gbij,gjsb->gisb", self.spread[:, self.which], part), scores)
 
     def shocks(self, noise: Tensor) -> Tensor:
-        """Draws of the missing scores around their means from standard normal numbers, like the scores."""
+        """Deviations of the missing scores from their means, from standard normal noise of the same shape."""
         part = self._of_missing(noise).permute(0, 3, 1, 2)  # (parts, batch, k, states)
         factor = self.small[:, self.which].mT
         return self._to_columns(torch.linalg.solve_triangular(factor, part, upper=True).permute(0, 2, 3, 1), noise)
 
     def variance(self) -> Tensor:
-        """The variances of the missing scores given the observed ones, one for the latter: ``(parts, patterns, m)``."""
+        """The variances ``(parts, patterns, m)`` of the missing scores given the observed ones; one for the latter."""
         own = self.spread.diagonal(dim1=2, dim2=3) * self.filled
         found = own.new_zeros(len(own), *self.seen.shape)
         found = found.scatter_add(2, self.places.expand_as(own), own)
@@ -442,7 +413,7 @@ class _Patterns:
         return found.view(*own.shape[:2], size, size)
 
     def covariance_of_all(self, counts: Tensor) -> Tensor:
-        """The sum of the covariances over all patterns, each so many times ``(parts, patterns)``: ``(parts, m, m)``."""
+        """The sum of the covariances, each ``counts`` ``(parts, patterns)`` times: ``(parts, m, m)``."""
         own, size = self._own_covariances() * counts[..., None, None], self.seen.shape[1]
         found = own.new_zeros(len(own), size * size)
         return found.index_add(1, self._cells().flatten(), own.flatten(1)).view(-1, size, size)
@@ -451,7 +422,7 @@ class _Patterns:
         return torch.where(self.filled.unsqueeze(2) & self.filled.unsqueeze(1), self.spread, 0.0)
 
     def _cells(self) -> Tensor:
-        """Where the elements of a small matrix belong in a flat large one, ``(patterns, k · k)``."""
+        """The indices of the elements of a small matrix in the flattened large one, ``(patterns, k · k)``."""
         return (self.places.unsqueeze(2) * self.seen.shape[1] + self.places.unsqueeze(1)).flatten(1)
 
     def _of_missing(self, scores: Tensor) -> Tensor:

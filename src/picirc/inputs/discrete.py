@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Families of integers: Bernoulli, Binomial and Categorical with finitely many values, and Poisson."""
+"""Families of integers: Bernoulli, Binomial, Categorical and Poisson."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from picirc.inputs.family import (
     Natural,
     as_float,
     log_difference,
+    log_frequencies,
     log_mix,
     log_probabilities,
     observed_mean,
@@ -29,18 +30,17 @@ from picirc.inputs.family import (
 from picirc.memory import empty, has_values
 from picirc.native import kernels_for
 
-LARGEST_LOGIT = 1e3  # beyond any probability of interest, yet sums of such logits are far from overflow
-
-
-_FOLDS = 16
+LARGEST_LOGIT = 1e3  # beyond any probability of interest; sums of such logits are far from overflow
+LARGEST_LOG_RATE = 30.0  # e³⁰ ≈ 10¹³: samples still fit the integers, and rates never round to 0
+_FOLDS = 16  # variables that are counted at a time
 _MOST_STATISTICS = 16  # with more values a table is faster than a matrix product
 
 
 class FiniteFamily(Family):
     """A family with the values 0 … C-1, defined by the ``table`` of their log-probabilities.
 
-    The values are treated as ordered by their integer codes in ``cdf``, ``log_interval``, ``mean`` and
-    ``variance``, also where the order means nothing.
+    ``cdf``, ``log_interval``, ``mean`` and ``variance`` treat the codes as numbers, also where their order is
+    meaningless.
     """
 
     discrete: ClassVar[bool] = True
@@ -62,7 +62,7 @@ class FiniteFamily(Family):
         require_support(x, valid, variable, f"integers from 0 to {self.values - 1}", remedy, self)
 
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
-        """Read from the table: ``(F or 1, K, P)`` and ``(F, B)`` to ``(F, K, B)``."""
+        """Entries of the table: ``(F or 1, K, P)`` and ``(F, B)`` to ``(F, K, B)``."""
         return read_table(self.table(params), _codes(x))
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
@@ -85,17 +85,17 @@ class FiniteFamily(Family):
         return self.log_interval(params, torch.zeros_like(x), x).exp()
 
     def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Log of Σ p_c over the integers in [low, high]; a sum of positive terms, so that no tail cancels."""
+        """Log of Σ p_c over the integers in [low, high], without cancellation in the tails."""
         first = _codes(as_float(low).ceil().clamp(0, self.values))
         last = _codes(as_float(high).floor().clamp(-1, self.values - 1))
         return sum_table(self.table(params), first, last)
 
     def mode(self, params: Tensor) -> Tensor:
-        """Return the most probable value, the smallest one of several."""
+        """The most probable value; of several, the smallest."""
         return self.table(params).argmax(-1).to(params.dtype)
 
     def mode_log_prob(self, params: Tensor) -> Tensor:
-        """Return the largest entry of the table."""
+        """The largest entry of the table."""
         return self.table(params).amax(-1)
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class FiniteFamily(Family):
 
     @torch.no_grad()
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-        """Total flow of each value, ``(F or 1, K, C)``; no one-hot array is built."""
+        """Total flow of each value, ``(F or 1, K, C)``."""
         return count_values(flows, _codes(x), self.values, shared=params.shape[0] == 1)
 
     def _values(self, params: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ class FiniteFamily(Family):
 
 
 class SuccessFamily(FiniteFamily):
-    """Number of successes in ``trials`` independent trials; the parameter is the logit of a success.
+    """Number of successes in n = ``trials`` independent trials; the parameter is the logit l of a success.
 
     ``p(x) = C(n, x) σ(l)^x σ(-l)^(n-x)``
     """
@@ -142,21 +142,20 @@ class SuccessFamily(FiniteFamily):
         return 1
 
     def constrain(self, raw: Tensor) -> Tensor:
-        """Return the logit itself, kept within ±1000."""
+        """The logit, clamped to ±1000."""
         return raw.clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
 
     def unconstrain(self, params: Tensor) -> Tensor:
-        """Return the logit itself."""
+        """The logit."""
         return params
 
     def table(self, params: Tensor) -> Tensor:
         """Log-probabilities of 0 … n successes, ``(..., 1)`` to ``(..., n + 1)``."""
         x = self._values(params)
-        ways = self._log_ways(x)
-        return torch.addcmul(ways + x * nnf.logsigmoid(params), self.trials - x, nnf.logsigmoid(-params))
+        return torch.addcmul(self._log_ways(x) + x * nnf.logsigmoid(params), self.trials - x, nnf.logsigmoid(-params))
 
     def natural(self, params: Tensor) -> Natural:
-        """The number of successes, with the logit itself."""
+        """The number of successes, with the logit."""
 
         def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
             count = x.to(params.dtype)
@@ -180,7 +179,7 @@ class SuccessFamily(FiniteFamily):
         return self.trials * params[..., 0].sigmoid() * (-params[..., 0]).sigmoid()
 
     def sample(self, params: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw numbers of successes; in float64, whose sigmoid keeps the last failure in 10¹⁵."""
+        """Draw numbers of successes, in float64: its sigmoid still resolves one failure in 10¹⁵."""
         success = params[..., 0].double().sigmoid()
         return torch.binomial(torch.full_like(success, self.trials), success, generator).to(params.dtype)
 
@@ -192,7 +191,7 @@ class SuccessFamily(FiniteFamily):
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """``logit = log successes - log failures``, kept finite when one of them is 0."""
+        """``logit = log successes - log failures``, finite even if one of them is 0."""
         counts = statistics + smoothing * self.trials / 2
         log_counts = counts.clamp(min=torch.finfo(counts.dtype).tiny).log()
         logit = log_counts[..., :1] - log_counts[..., 1:]
@@ -208,15 +207,10 @@ class SuccessFamily(FiniteFamily):
         """Logit of the column's smoothed mean, plus noise of standard deviation 1 for each state."""
         x = as_float(x)
         noise = torch.randn(x.shape[0], states, generator=generator, dtype=x.dtype, device=x.device)
-        return (self._logit(x) + noise).unsqueeze(-1)
+        return (self._typical(x) + noise).unsqueeze(-1)
 
-    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _typical(self, x: Tensor) -> Tensor:
         """The logit of the column's smoothed mean."""
-        center = self.unconstrain(self._logit(x))
-        return center, torch.ones_like(center)
-
-    def _logit(self, x: Tensor) -> Tensor:
-        """Logit of the column's smoothed mean, ``(F, 1)``."""
         count = (~x.isnan()).sum(-1, keepdim=True)
         return ((x.nansum(-1, keepdim=True) + 0.5) / (self.trials * count + 1)).logit()
 
@@ -250,16 +244,13 @@ class Bernoulli(SuccessFamily):
         tensor(0.5000)
     """
 
-    trials: ClassVar[int] = 1  # type: ignore[misc]  # of Binomial it is an argument
+    trials: ClassVar[int] = 1  # type: ignore[misc]  # an argument of Binomial
 
 
 @final
 @dataclass(frozen=True, repr=False)
 class Categorical(FiniteFamily):
     """Categorical distribution over the codes 0 … C-1; the parameters are their log-probabilities.
-
-    The codes are treated as ordered wherever an order is needed (``cdf``, ``log_interval``) and as numbers in
-    ``mean`` and ``variance``.
 
     Args:
         categories: Number of categories.
@@ -279,7 +270,7 @@ class Categorical(FiniteFamily):
 
     @property
     def size(self) -> int:
-        """One log-probability a category."""
+        """One log-probability per category."""
         return self.categories
 
     @property
@@ -288,25 +279,21 @@ class Categorical(FiniteFamily):
         return self.categories
 
     def constrain(self, raw: Tensor) -> Tensor:
-        """``log_softmax`` of the raw values, these kept within ±1000."""
+        """``log_softmax`` of the raw values, clamped to ±1000."""
         return log_probabilities(raw, LARGEST_LOGIT)
 
     def unconstrain(self, params: Tensor) -> Tensor:
-        """Return the log-probabilities themselves."""
+        """The log-probabilities."""
         return params
 
     def table(self, params: Tensor) -> Tensor:
-        """Return the parameters themselves."""
+        """The parameters."""
         return params
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Frequencies ``(n_c + smoothing / C) / (n + smoothing)``; instead of 0 the least positive float."""
-        counts = statistics + smoothing / self.categories
-        total = counts.sum(-1, keepdim=True)
-        tiny = torch.finfo(counts.dtype).tiny
-        frequencies = (counts / total.clamp(min=tiny)).clamp(min=tiny)
-        return torch.where(total > tiny, frequencies.log(), params)
+        """Frequencies ``(n_c + smoothing / C) / (n + smoothing)``; the smallest positive float in place of 0."""
+        return log_frequencies(statistics + smoothing / self.categories, params)
 
     def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
         """Average the probabilities."""
@@ -317,30 +304,30 @@ class Categorical(FiniteFamily):
         x = as_float(x)
         shape = (x.shape[0], states, self.categories)
         noise = torch.randn(shape, generator=generator, dtype=x.dtype, device=x.device)
-        return ((self._counts(x) + 1 / self.categories).log() + noise).log_softmax(-1)
+        return (self._log_counts(x) + noise).log_softmax(-1)
 
-    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _typical(self, x: Tensor) -> Tensor:
         """The logarithms of the column's smoothed frequencies."""
-        center = self.unconstrain((self._counts(x) + 1 / self.categories).squeeze(1).log().log_softmax(-1))
-        return center, torch.ones_like(center)
+        return self._log_counts(x).squeeze(1).log_softmax(-1)
 
-    def _counts(self, x: Tensor) -> Tensor:
-        """How often each category occurs in a column, ``(F, 1, C)``."""
+    def _log_counts(self, x: Tensor) -> Tensor:
+        """Log of the number of rows of each category, with one pseudo-observation, ``(F, 1, C)``."""
         observed = (~x.isnan()).to(x.dtype).unsqueeze(1)  # (F, 1, B)
-        return count_values(observed, x.nan_to_num(self.neutral).long(), self.categories, shared=False)
+        counts = count_values(observed, x.nan_to_num(self.neutral).long(), self.categories, shared=False)
+        return (counts + 1 / self.categories).log()
 
 
 def _codes(x: Tensor) -> Tensor:
-    """``x`` as indices. A NaN has no code, and converting it would give 0 on some processors."""
+    """``x`` as indices. NaN is refused, because converting it would give 0 on some processors."""
     if x.is_floating_point() and has_values(x) and bool(x.isnan().any()):
         raise ArgumentError("x", "values without NaN", "NaN", "put the family's neutral value there, then mask")
     return x.long()
 
 
 class _Read(torch.autograd.Function):
-    """``out[f, k, b] = table[f or 0, k, codes[f, b]]``.
+    """``out[f, k, b] = table[f or 0, k, codes[f, b]]`` for tables ``(F or 1, K, C)`` and codes ``(F, B)``.
 
-    Autograd's own gradient of this would expand a shared table to all variables; this one never does.
+    Autograd's own gradient would expand a shared table to all variables. This one does not.
     """
 
     @staticmethod
@@ -355,14 +342,11 @@ class _Read(torch.autograd.Function):
         return count_values(gradients[0], codes, ctx.values, shared=ctx.shared), None
 
 
-def read_table(table: Tensor, codes: Tensor) -> Tensor:
-    """Look codes ``(F, B)`` up in tables ``(F or 1, K, C)``: ``(F, K, B)``."""
-    looked_up: Tensor = _Read.apply(table, codes)  # type: ignore[no-untyped-call]
-    return looked_up
+read_table: Callable[[Tensor, Tensor], Tensor] = _Read.apply
 
 
 def look_up(table: Tensor, codes: Tensor, out: Tensor) -> None:
-    """The same into ``out``, without a gradient."""
+    """``read_table`` into ``out``, without a gradient."""
     native = kernels_for(table, out)
     # A compiled loop would read beyond the table, where PyTorch raises an error.
     if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
@@ -388,8 +372,8 @@ def count_values(weights: Tensor, codes: Tensor, values: int, *, shared: bool) -
 def sum_table(table: Tensor, first: Tensor, last: Tensor) -> Tensor:
     """Log-sum-exp of the entries first … last ``(F, B)`` of tables ``(F or 1, K, C)``: ``(F, K, B)``.
 
-    The range is cut into blocks whose lengths are powers of two, by the binary digits of its own length, and
-    the tables of all blocks of one length follow from those of half the length.
+    The binary digits of its length divide a range into blocks whose lengths are powers of two. The sums of all blocks
+    of one length follow from those of half the length.
     """
     length = (last - first + 1).clamp(min=0)  # (F, B)
     total = torch.full((first.shape[0], table.shape[1], first.shape[1]), -torch.inf).to(table)
@@ -407,12 +391,6 @@ def sum_table(table: Tensor, first: Tensor, last: Tensor) -> Tensor:
 
 def _each_state(codes: Tensor, states: int) -> Tensor:
     return codes.unsqueeze(1).expand(-1, states, -1)
-
-
-# Counts without a bound
-
-
-LARGEST_LOG_RATE = 30.0  # e³⁰ ≈ 10¹³: samples still fit the integers, and rates never round to 0
 
 
 @final
@@ -435,11 +413,11 @@ class Poisson(Family):
         return 1
 
     def constrain(self, raw: Tensor) -> Tensor:
-        """Return the log-rate itself, kept within ±30."""
+        """The log-rate, clamped to ±30."""
         return raw.clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE)
 
     def unconstrain(self, params: Tensor) -> Tensor:
-        """Return the log-rate itself."""
+        """The log-rate."""
         return params
 
     def check(self, x: Tensor, variable: str | int) -> None:
@@ -452,9 +430,8 @@ class Poisson(Family):
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-probabilities, ``(F or 1, K, 1)`` and ``(F, B)`` to ``(F, K, B)``.
 
-        Written with t = l - log x as ``-(x (e^t - 1) - x t) - h(x)``: the large terms of the textbook
-        formula, which cancel to nothing in float32 at counts of a million, are all in h, which is computed in
-        float64 without the states.
+        The formula is ``-(x (e^t - 1) - x t) - h(x)`` with t = l - log x. The large terms of the textbook formula,
+        which would cancel in float32, are all in h, which does not depend on the states and is computed in float64.
         """
         count = x.double()
         at_least_one = count.clamp(min=1)  # at 0 the formula is that of log 1 = 0, with h(0) = 1
@@ -480,7 +457,7 @@ class Poisson(Family):
         return _log_at_most(params.double(), x.double().unsqueeze(1).floor()).exp().to(params.dtype)
 
     def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Difference of two tail probabilities, taken on the side where they are small."""
+        """Difference of two tail probabilities on the side where they are small."""
         log_rate = params.double()
         first = low.double().unsqueeze(1).ceil()
         last = high.double().unsqueeze(1).floor()
@@ -489,7 +466,7 @@ class Poisson(Family):
         return torch.where(first > log_rate.exp(), above, below).to(params.dtype)
 
     def mode(self, params: Tensor) -> Tensor:
-        """Round the rate down; at an integer rate its predecessor is as probable."""
+        """The rate, rounded down."""
         return params[..., 0].exp().floor()
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
@@ -528,15 +505,14 @@ class Poisson(Family):
         return log_mix(old, new, step)
 
     def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
-        """Rates half-way between the column's mean and a random value of it."""
+        """Rates half-way between the mean of the column and random values of it."""
         x = as_float(x)
         rate = (observed_mean(x, 1.0) + observed_values(x, states, generator)) / 2
         return (rate + 0.1).log().clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE).unsqueeze(-1)
 
-    def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _typical(self, x: Tensor) -> Tensor:
         """The logarithm of the column's mean."""
-        center = self.unconstrain((observed_mean(x, 1.0) + 0.1).log().clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE))
-        return center, torch.ones_like(center)
+        return (observed_mean(x, 1.0) + 0.1).log().clamp(-LARGEST_LOG_RATE, LARGEST_LOG_RATE)
 
 
 def _log_at_most(log_rate: Tensor, x: Tensor) -> Tensor:

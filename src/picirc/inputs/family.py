@@ -2,8 +2,8 @@
 """The interface of the univariate distributions at the bottom of a circuit.
 
 The parameters of a group of variables of one family are one tensor ``(F, K, P)``: F variables (folds), K
-states of the latent above each, P parameters a state. ``F = 1`` with data of more variables means that all of
-them share the parameters; nothing is expanded for that. Data are ``(F, B)``.
+states of the latent above each, P parameters per state. If ``F = 1`` and the data have more variables, all of
+them share the parameters, without a copy. Data are ``(F, B)``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch.nn.functional as nnf
 from torch import Tensor
 
 from picirc.autograd import first_order
+from picirc.checks import is_number
 from picirc.errors import ArgumentError
 from picirc.memory import empty, has_values
 from picirc.native import kernels_for
@@ -26,31 +27,25 @@ from picirc.native import kernels_for
 
 @dataclass(frozen=True)
 class Natural:
-    """Parameters in natural form: ``log p(x) = T(x)·eta − base + h(x)``.
+    """Parameters in natural form: ``log p(x) = T(x)·eta − base + h(x)``."""
 
-    Attributes:
-        eta: ``(..., K, S)`` for S sufficient statistics.
-        base: ``(..., K)``.
-        statistics: Maps values ``(..., B)`` to ``T``, ``(..., S, B)``, and ``h``, ``(..., B)``.
-    """
-
-    eta: Tensor
-    base: Tensor
-    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]
+    eta: Tensor  # (..., K, S) for S sufficient statistics
+    base: Tensor  # (..., K)
+    statistics: Callable[[Tensor], tuple[Tensor, Tensor]]  # maps x (..., B) to T (..., S, B) and h (..., B)
 
 
 class Family(ABC):
     """A family of univariate distributions; an instance is a value without parameters.
 
     A subclass is a frozen dataclass, so that equal families compare equal and are evaluated together. It must
-    define ``size``, ``constrain``, ``check``, ``log_prob``, ``sample``, ``mean`` and ``variance``. Everything
-    else either works from these or raises ``NotImplementedError`` with the name of the method to add.
+    define ``size``, ``constrain``, ``check``, ``log_prob``, ``sample``, ``mean`` and ``variance``. All other methods
+    use these, or raise ``NotImplementedError`` with the name of the method to add.
 
-    Parameters are always in *valid* form, as ``constrain`` returns them; results have their dtype and device.
+    Parameters are always in *valid* form, as ``constrain`` returns them. Results have their dtype and device.
     """
 
     correlates: ClassVar[bool] = False
-    """Whether variables of the family can be correlated given a state, as those of ``inputs.correlated`` are."""
+    """Whether variables of the family can be correlated given a state, as in ``inputs.correlated``."""
 
     softmax: ClassVar[bool] = False
     """Whether the parameters are the log-probabilities of all values, and ``constrain`` a softmax."""
@@ -59,30 +54,29 @@ class Family(ABC):
     """Whether the values are integers, so that probabilities are sums and intervals include their ends."""
 
     neutral: ClassVar[float] = 0.0
-    """A value inside the support that the caller puts where data are missing, before it calls ``log_prob``.
+    """A value inside the support that callers of ``log_prob`` put in place of missing data.
 
-    It only keeps the arithmetic defined. The caller must overwrite the result there with log 1: a missing
-    category must never be read as category 0.
+    The caller must replace the result there by log 1, so that a missing category is never read as category 0.
     """
 
     @property
     def learnable(self) -> tuple[Tensor, ...]:
-        """Parameters to learn that the family itself has, besides those of its states."""
+        """The learnable parameters of the family itself, besides those of its states."""
         return ()
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """P, the number of parameters a state."""
+        """P, the number of parameters per state."""
 
     @abstractmethod
     def constrain(self, raw: Tensor) -> Tensor:
         """Map any finite real tensor ``(..., P)`` to valid parameters ``(..., P)``, differentiably."""
 
     def accept(self, params: Tensor) -> Tensor:
-        """Check parameters that a person states, ``(..., P)``, and return them in valid form.
+        """Check parameters ``(..., P)`` that were given by a user, and return them in valid form.
 
-        This default serves families whose parameters may be any numbers, such as logits.
+        This default is for families whose parameters may be any numbers, such as logits.
         """
         return self.constrain(params)
 
@@ -94,12 +88,7 @@ class Family(ABC):
     def log_prob(self, params: Tensor, x: Tensor) -> Tensor:
         """Log-density, or log-probability, of every value in every state.
 
-        Args:
-            params: ``(F or 1, K, P)``.
-            x: ``(F, B)``, inside the support and without NaN.
-
-        Returns:
-            ``(F, K, B)``.
+        Parameters are ``(F or 1, K, P)``, values ``(F, B)`` inside the support and without NaN, results ``(F, K, B)``.
         """
 
     @abstractmethod
@@ -115,23 +104,18 @@ class Family(ABC):
         """Variance, ``(..., P)`` to ``(...)``."""
 
     def unconstrain(self, params: Tensor) -> Tensor:
-        """Return raw values that ``constrain`` maps to ``params``: where gradient training can start."""
+        """Return raw values that ``constrain`` maps to ``params``, to start gradient training from."""
         raise self._absent("unconstrain(params)", "gradient training from given parameters")
 
     def cdf(self, params: Tensor, x: Tensor) -> Tensor:
-        """P(X <= x), x of shape ``(F, B)`` with ±inf allowed: ``(F, K, B)``. Gradients are not promised."""
+        """P(X <= x), x of shape ``(F, B)`` with ±inf allowed: ``(F, K, B)``. It may lack a gradient."""
         raise self._absent("cdf(params, x)", "interval queries")
 
     def log_interval(self, params: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """Log of P(low <= X <= high), both ends included: ``(F, K, B)``. Gradients are not promised.
+        """Log of P(low <= X <= high), ends ``(F, B)`` included and possibly infinite: ``(F, K, B)``.
 
-        An empty interval has log-probability -inf. This default subtracts two values of ``cdf`` and so loses
-        digits far out in the upper tail; families override it where that matters.
-
-        Args:
-            params: ``(F or 1, K, P)``.
-            low: ``(F, B)``, -inf allowed.
-            high: ``(F, B)``, +inf allowed.
+        An empty interval has log-probability -inf. This default subtracts two values of ``cdf``, which loses digits far
+        out in the upper tail.
         """
         below = low.ceil() - 1 if self.discrete else low
         return (self.cdf(params, high) - self.cdf(params, below)).clamp(min=0).log()
@@ -146,15 +130,7 @@ class Family(ABC):
         return self.log_prob(flat, self.mode(flat)).reshape(params.shape[:-1])
 
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
-        """∫ p(x) q(x) dx (a sum for discrete families) of all pairs of states.
-
-        Args:
-            a: ``(F or 1, K, P)``.
-            b: ``(F or 1, L, P)``.
-
-        Returns:
-            ``(F or 1, K, L)``.
-        """
+        """∫ p(x) q(x) dx, or Σ p(x) q(x): ``(F or 1, K, P)`` and ``(F or 1, L, P)`` to ``(F or 1, K, L)``."""
         raise self._absent("inner(a, b)", "inner products of circuits")
 
     def table(self, params: Tensor) -> Tensor | None:
@@ -162,80 +138,63 @@ class Family(ABC):
         return None
 
     def natural(self, params: Tensor) -> Natural | None:
-        """The natural form of an exponential family; None for others, and where it would not be worth while."""
+        """The natural form of an exponential family; None for others, and where it would not be faster."""
         return None
 
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-        """Sum the statistics that one EM step needs, Σ_b flow · T(x), over the data.
+        """The statistics of one EM step, Σ_b flow · T(x), of shape ``(F or 1, K, S)``.
 
-        Results for several batches may be added as long as ``params`` are the same. Shared parameters give
-        statistics summed over the variables.
+        Results for several batches with the same ``params`` can be added. For shared parameters, statistics are summed
+        over the variables.
 
         Args:
-            params: ``(F or 1, K, P)``, the parameters that the flows were computed with.
-            x: ``(F, B)``, inside the support.
-            flows: ``(F, K, B)``, posterior probability of each state for each row; 0 where ``x`` is missing.
-
-        Returns:
-            ``(F or 1, K, S)``.
+            params: The parameters that the flows were computed with, ``(F or 1, K, P)``.
+            x: The data ``(F, B)``, inside the support.
+            flows: The posterior probability of each state for each row, ``(F, K, B)``; 0 where ``x`` is missing.
         """
         raise self._absent("expected_statistics(params, x, flows)", "EM")
 
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Finish the EM step of ``expected_statistics``; a state without weight keeps its parameters.
+        """The new parameters ``(F or 1, K, P)`` of an EM step; a state without weight keeps its parameters.
 
-        For exponential families the result maximises the weighted likelihood; for the others it increases it.
+        For exponential families they maximise the weighted likelihood; for others they increase it.
 
         Args:
             params: The parameters given to ``expected_statistics``.
-            statistics: ``(F or 1, K, S)``.
-            smoothing: Number of pseudo-observations added to every state: spread evenly over the values of a
-                finite family, placed by the old parameters for the others.
-
-        Returns:
-            New parameters, ``(F or 1, K, P)``.
+            statistics: Its result, ``(F or 1, K, S)``.
+            smoothing: The number of pseudo-observations added to every state. They are spread evenly over the values of
+                a finite family; for other families they follow the old parameters.
         """
         raise self._absent("from_statistics(params, statistics, smoothing)", "EM")
 
     def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
         """Move from ``old`` to ``new`` by ``step`` in [0, 1]: the average of mini-batch EM.
 
-        Where the family has mean parameters they are what is averaged, (1 - step)·old + step·new, which
-        equals averaging statistics of equal weight. With weights n (old) and w (batch) in a state, averaging
-        the raw statistics is the step ``η w / ((1 - η) n + η w)``. This default averages the parameters
-        themselves, which asks for a convex parameter set.
-
-        Args:
-            old: ``(F, K, P)``.
-            new: ``(F, K, P)``.
-            step: A number, or ``(F or 1, K)``.
+        A family with mean parameters averages these, (1 - step)·old + step·new, as if averaging statistics of equal
+        weight. For weights n (old) and w (batch) of a state, averaging statistics with the rate η is the step
+        ``η w / ((1 - η) n + η w)``. This default averages the parameters ``(F, K, P)`` themselves, whose set must be
+        convex. ``step`` is a number, or ``(F or 1, K)``.
         """
         weight = torch.as_tensor(step, dtype=old.dtype, device=old.device)
         return torch.lerp(old, new, weight.unsqueeze(-1))
 
     def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
-        """Random parameters to start learning from, ``(F, K, P)``; this default does not look at the data.
-
-        Args:
-            x: ``(F, B)``; NaN is missing.
-            states: K.
-            generator: Source of randomness, on the device of ``x``.
-        """
+        """Random initial parameters ``(F, K, P)`` for data ``(F, B)``, which this default ignores; NaN is missing."""
         dtype = x.dtype if x.is_floating_point() else torch.float32
         shape = (x.shape[0], states, self.size)
         return self.constrain(torch.randn(shape, generator=generator, dtype=dtype, device=x.device))
 
     def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Raw numbers whose distribution is that of whole columns, and how far a unit step of each should reach.
+        """Raw parameters that fit whole columns, and the change of each that a unit step of training should make.
 
-        Args:
-            x: ``(F, B)``; NaN is missing.
-
-        Returns:
-            Both ``(F, P)``; this default does not look at the data.
+        The data are ``(F, B)``, NaN where missing. Both results are ``(F, P)``.
         """
-        zeros = x.new_zeros(x.shape[0], self.size)
-        return zeros, torch.ones_like(zeros)
+        typical = self._typical(x)
+        return typical, torch.ones_like(typical)
+
+    def _typical(self, x: Tensor) -> Tensor:
+        """Raw parameters that fit whole columns, ``(F, B)`` to ``(F, P)``."""
+        return x.new_zeros(x.shape[0], self.size)
 
     def __repr__(self) -> str:
         parts = []
@@ -255,15 +214,15 @@ class Family(ABC):
 def require_support(
     x: Tensor, valid: Tensor, variable: str | int, expected: str, remedy: str = "", family: Family | None = None
 ) -> None:
-    """Raise ``ArgumentError`` for the first observed value that is not valid; NaN counts as missing.
+    """Raise ``ArgumentError`` for the first value of ``x`` ``(B,)`` that is not ``valid`` ``(B,)``; NaN is missing.
 
     Args:
-        x: ``(B,)``, the values of one variable.
-        valid: ``(B,)``, whether each is inside the support.
-        variable: How the user knows the variable.
+        x: The values of one variable.
+        valid: Whether each is inside the support.
+        variable: The name or number of the variable.
         expected: The support, in words.
         remedy: What to do about it.
-        family: The family of the variable, to be named in the error.
+        family: The family of the variable, if the error should name it.
     """
     if not has_values(valid) or bool(valid.all()):
         return
@@ -275,21 +234,21 @@ def require_support(
 
 
 def require_parameters(params: Tensor, valid: Tensor, expected: str) -> None:
-    """Raise ``ArgumentError`` unless all parameters ``(..., P)`` that a link returned are valid, ``(...)``."""
+    """Raise ``ArgumentError`` unless all parameters ``(..., P)`` that a link returned are ``valid`` ``(...)``."""
     if has_values(valid) and not bool(valid.all()):
         wrong = params[~valid][0].tolist()
-        remedy = "a link that returns any real numbers is declared with unconstrained=True"
+        remedy = "declare a link that returns any real numbers with unconstrained=True"
         raise ArgumentError("link", expected, wrong, remedy)
 
 
 def require_above(argument: str, value: float, bound: float) -> None:
     """Raise ``ArgumentError`` unless ``bound < value < inf``."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not bound < value < float("inf"):
+    if not is_number(value) or not bound < float(value) < math.inf:
         raise ArgumentError(argument, f"a finite number above {bound}", value)
 
 
 def as_columns(inputs: Family | Sequence[Family], n: int) -> tuple[Family, ...]:
-    """Return one family a variable.
+    """Return one family per variable.
 
     Args:
         inputs: One family for all variables, or a sequence with one for each.
@@ -311,7 +270,7 @@ def as_columns(inputs: Family | Sequence[Family], n: int) -> tuple[Family, ...]:
         raise ArgumentError("inputs", expected, inputs)
     for column, family in enumerate(inputs):
         if not isinstance(family, Family):
-            raise ArgumentError(f"inputs[{column}]", "a family", repr(family), "write for example Gaussian()")
+            raise ArgumentError(f"inputs[{column}]", "a family", repr(family), "for example Gaussian()")
     if len(inputs) != n:
         raise ArgumentError("inputs", f"one family for each of the {n} variables", f"{len(inputs)} families")
     return tuple(inputs)
@@ -333,20 +292,12 @@ def group_columns(families: Sequence[Family]) -> list[tuple[Family, list[int]]]:
     return list(groups.items())
 
 
-# Numerical tools that several families share
-
-
-# Elements that are normalised at a time, few enough to stay in the processor's cache.
-_PIECE_ELEMENTS = 2**18
-
-
-def log_probabilities(raw: Tensor, limit: float) -> Tensor:
-    """``log_softmax`` over the last axis of values kept within ±limit."""
-    logs: Tensor = _LogProbabilities.apply(raw, limit)  # type: ignore[no-untyped-call]
-    return logs
+_PIECE_ELEMENTS = 2**18  # elements that are normalised at a time; they stay in the processor's cache
 
 
 class _LogProbabilities(torch.autograd.Function):
+    """``log_softmax`` over the last axis of values clamped to ±limit."""
+
     @staticmethod
     def forward(ctx: Any, raw: Tensor, limit: float) -> Tensor:
         logs = empty(raw.shape, raw)
@@ -371,13 +322,9 @@ class _LogProbabilities(torch.autograd.Function):
         return found, None
 
 
-def probabilities(raw: Tensor) -> Tensor:
-    """``softmax`` over the last axis."""
-    found: Tensor = _Probabilities.apply(raw)  # type: ignore[no-untyped-call]
-    return found
-
-
 class _Probabilities(torch.autograd.Function):
+    """``softmax`` over the last axis."""
+
     @staticmethod
     def forward(ctx: Any, raw: Tensor) -> Tensor:
         found = empty(raw.shape, raw)
@@ -394,6 +341,10 @@ class _Probabilities(torch.autograd.Function):
             torch.sub(flow, (flow * p).sum(-1, keepdim=True), out=out)
             out.mul_(p)
         return (raw,)
+
+
+log_probabilities: Callable[[Tensor, float], Tensor] = _LogProbabilities.apply
+probabilities: Callable[[Tensor], Tensor] = _Probabilities.apply
 
 
 def _within(raw: Tensor, limit: float) -> Tensor:
@@ -418,7 +369,7 @@ def positive(raw: Tensor, floor: float) -> Tensor:
 
 
 def inverse_positive(value: Tensor, floor: float) -> Tensor:
-    """Undo ``positive``; a value at the floor, which no raw number reaches, is taken a thousandth of it above."""
+    """The inverse of ``positive``; a value at the floor, which no raw number reaches, counts as slightly above it."""
     excess = (value - floor).clamp(min=min(1e-6, 1e-3 * floor) if floor > 0 else 1e-6)
     return excess + torch.log(-torch.expm1(-excess))
 
@@ -438,6 +389,12 @@ def log_mix(old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
     """log((1 - step) exp(old) + step exp(new)); ``step`` is a number or lacks the last axis."""
     weight = torch.as_tensor(step, dtype=old.dtype, device=old.device).unsqueeze(-1)
     return torch.logaddexp(old + torch.log1p(-weight), new + torch.log(weight))
+
+
+def log_frequencies(counts: Tensor, old: Tensor) -> Tensor:
+    """Log of the counts over their sum along the last axis, and finite for zeros; ``old`` where there are no counts."""
+    total, tiny = counts.sum(-1, keepdim=True), torch.finfo(counts.dtype).tiny
+    return torch.where(total > tiny, (counts / total.clamp(min=tiny)).clamp(min=tiny).log(), old)
 
 
 def pooled(statistics: Tensor, params: Tensor) -> Tensor:
@@ -468,5 +425,5 @@ def observed_std(x: Tensor) -> Tensor:
     """Standard deviation of each row, ``(F, 1)``; 1 where the values do not vary or are all missing."""
     mean = observed_mean(x, 0.0)
     std = (x - mean).square().nanmean(-1, keepdim=True).sqrt()
-    rounding = 32 * torch.finfo(x.dtype).eps * mean.abs()  # what a constant row may seem to deviate
+    rounding = 32 * torch.finfo(x.dtype).eps * mean.abs()  # the deviation of a constant row by rounding errors
     return torch.where(std > rounding, std, 1.0)

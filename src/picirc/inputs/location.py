@@ -30,22 +30,22 @@ from picirc.inputs.family import (
 )
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
-CLOSEST = 1e-4  # in EM of Laplace, observations nearer to the location than this many scales count as this far away
-MAX_DF = 1e6  # of Student-t; from here on a Gaussian to six digits
-_WELL_CONDITIONED = 64.0  # squares of standardised means up to this leave single precision digits to spare
+CLOSEST = 1e-4  # the least distance of an observation from the location, in scales, in EM of Laplace
+MAX_DF = 1e6  # of Student-t, where it equals a Gaussian to six digits
+_WELL_CONDITIONED = 64.0  # squares of standardised means up to this are accurate in single precision
 
 
 class LocationScale(Family):
     """A density symmetric about its mode, ``p(x) = f(z) / scale`` with ``z = (x - loc) / scale``.
 
-    The first two parameters are loc and scale. EM works in units of z, that is relative to the old
-    parameters, so that nothing cancels in float32 for data far from zero.
+    The first two parameters are loc and scale. EM works in units of z, relative to the old parameters, so that nothing
+    cancels in float32 for data far from zero.
     """
 
     @property
     @abstractmethod
     def _floor(self) -> float:
-        """The least scale."""
+        """The smallest scale."""
 
     @abstractmethod
     def _log_density(self, z: Tensor, params: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ class LocationScale(Family):
 
     @abstractmethod
     def _log_cdf(self, z: Tensor, params: Tensor) -> Tensor:
-        """Log of the distribution function of f, in float64; needs to be accurate for z <= 0."""
+        """Log of the distribution function of f, in float64, accurate for z <= 0."""
 
     @abstractmethod
     def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
@@ -61,7 +61,7 @@ class LocationScale(Family):
 
     @abstractmethod
     def _statistics(self, z: Tensor, params: Tensor) -> Iterator[Tensor]:
-        """Yield what EM sums over the data besides the weight, each ``(F, K, B)``."""
+        """Yield the statistics of EM besides the weight, each ``(F, K, B)``."""
 
     @property
     def size(self) -> int:
@@ -69,21 +69,21 @@ class LocationScale(Family):
         return 2
 
     def constrain(self, raw: Tensor) -> Tensor:
-        """``(loc, softplus(·) + the least scale)``."""
+        """``(loc, softplus(·) + the smallest scale)``."""
         return torch.stack((raw[..., 0], positive(raw[..., 1], self._floor)), -1)
 
     def unconstrain(self, params: Tensor) -> Tensor:
-        """Undo ``constrain``."""
+        """The inverse of ``constrain``."""
         return torch.stack((params[..., 0], inverse_positive(params[..., 1], self._floor)), -1)
 
     def accept(self, params: Tensor) -> Tensor:
-        """Parameters as they are: a finite location, and positive numbers; the least scale is for learning only."""
+        """Accept a finite location and positive numbers. The smallest scale applies to learning only."""
         valid = params.detach().isfinite().all(-1) & (params.detach()[..., 1:] > 0).all(-1)
         require_parameters(params.detach(), valid, f"a finite location and a positive scale for {self!r}")
         return params
 
     def check(self, x: Tensor, variable: str | int) -> None:
-        """Accept finite numbers of at most 10¹², whose standardised squares fit float32, and NaN."""
+        """Accept NaN and finite numbers of at most 10¹², whose standardised squares fit float32."""
         remedy = "mark missing values by NaN, and rescale very large ones"
         require_support(x, x.abs() <= 1e12, variable, "finite numbers of at most 1e12", remedy)
 
@@ -104,7 +104,7 @@ class LocationScale(Family):
         return params[..., 0]
 
     def cdf(self, params: Tensor, x: Tensor) -> Tensor:
-        """P(X <= x), from the lower tail or one minus it."""
+        """P(X <= x), from the lower tail, or one minus the upper tail."""
         wide = params.double()
         z = _standardise(wide, x.double())
         tail = self._log_cdf(-z.abs(), wide).exp()
@@ -120,31 +120,31 @@ class LocationScale(Family):
 
     @torch.no_grad()
     def expected_statistics(self, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-        """Total weight, then the family's own sums in units of z, ``(F or 1, K, S)``."""
+        """Total weight, then the family's statistics in units of z, ``(F or 1, K, S)``."""
         z = _standardise(params, x.to(params.dtype))
         sums = [flows.sum(-1)] + [(flows * statistic).sum(-1) for statistic in self._statistics(z, params)]
         return pooled(torch.stack(sums, -1), params)
 
     def initial(self, x: Tensor, states: int, generator: torch.Generator) -> Tensor:
-        """Random values of the column as locations, and the scale that gives every state its variance."""
+        """Random values of the column as locations, and the scale that gives every state the column's variance."""
         x = as_float(x)
-        loc = observed_values(x, states, generator)  # (F, K)
-        params = self._standard(loc)
-        scale = observed_std(x) / self.variance(params).sqrt()
-        params[..., 0], params[..., 1] = loc, scale.clamp(min=self._floor)
-        return params
+        return self._located(observed_values(x, states, generator), observed_std(x))
 
     def raw_start(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and scale of the columns; a unit step changes either by one scale."""
-        mean, std = observed_mean(x, 0.0).squeeze(-1), observed_std(x).squeeze(-1)
-        params = self._standard(mean)
-        scale = (std / self.variance(params).sqrt()).clamp(min=self._floor)
-        params[..., 0], params[..., 1] = mean, scale
-        center = self.unconstrain(params)
+        params = self._located(observed_mean(x, 0.0).squeeze(-1), observed_std(x).squeeze(-1))
+        scale, center = params[..., 1], self.unconstrain(params)
         gain = torch.ones_like(center)
         gain[..., 0] = scale
         gain[..., 1] = scale / torch.sigmoid(center[..., 1])  # the slope of softplus
         return center, gain
+
+    def _located(self, loc: Tensor, std: Tensor) -> Tensor:
+        """Parameters ``(..., P)`` for locations ``(...)`` and standard deviations."""
+        params = self._standard(loc)
+        scale = (std / self.variance(params).sqrt()).clamp(min=self._floor)
+        params[..., 0], params[..., 1] = loc, scale
+        return params
 
     def _standard(self, like: Tensor) -> Tensor:
         """Parameters ``(..., P)`` with location 0 and scale 1, for ``like`` of shape ``(...)``."""
@@ -157,7 +157,7 @@ class Gaussian(LocationScale):
     """Normal distribution; the parameters are mean and standard deviation.
 
     Args:
-        min_std: Least standard deviation, so that no state can collapse onto one observation.
+        min_std: The smallest standard deviation, so that no state can collapse onto one observation.
 
     Example:
         >>> params = torch.tensor([[[0.0, 1.0], [2.0, 0.5]]])  # one variable, two states
@@ -184,7 +184,7 @@ class Gaussian(LocationScale):
         return torch.exp(-0.5 * z.square() - HALF_LOG_TWO_PI) / std
 
     def natural(self, params: Tensor) -> Natural:
-        """``x`` and ``x²``, about the middle of the states' means; in double precision where squares would cancel."""
+        """``x`` and ``x²`` about the average mean of the states; in double precision where squares would cancel."""
         mean, std = params.unbind(-1)
         centre = mean.detach().mean(-1, keepdim=True)
         if bool(((mean.detach() - centre) / std.detach()).square().amax() > _WELL_CONDITIONED):
@@ -200,7 +200,7 @@ class Gaussian(LocationScale):
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Weighted mean and standard deviation; pseudo-observations lie at the old mean ± the old std."""
+        """Weighted mean and standard deviation; pseudo-observations are at the old mean ± the old std."""
         weight, first, second = statistics.unbind(-1)
         mean, std = params.unbind(-1)
         total = (weight + smoothing).clamp(min=torch.finfo(params.dtype).tiny)
@@ -210,7 +210,7 @@ class Gaussian(LocationScale):
         return torch.where((weight + smoothing > 0).unsqueeze(-1), new, params)
 
     def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
-        """Mean and variance of the mixture of both, that is, average the first two moments."""
+        """Average the first two moments: mean and variance of the mixture of both."""
         weight = torch.as_tensor(step, dtype=old.dtype, device=old.device)
         mean = torch.lerp(old[..., 0], new[..., 0], weight)
         between = (new[..., 0] - old[..., 0]) * (weight * (1 - weight)).sqrt()
@@ -225,7 +225,7 @@ class Gaussian(LocationScale):
         return torch.addcmul(-params[..., 1:].log() - HALF_LOG_TWO_PI, z, z, value=-0.5)
 
     def cdf(self, params: Tensor, x: Tensor) -> Tensor:
-        """``Φ(z)``, which is as accurate in both tails as the general way and several times as fast."""
+        """``Φ(z)``, as accurate as the general method and several times as fast."""
         found: Tensor = torch.special.ndtr(_standardise(params.double(), x.double()))
         return found.to(params.dtype)
 
@@ -248,12 +248,12 @@ class Laplace(LocationScale):
 
     ``log p(x) = -|x - loc| / scale - log(2 scale)``
 
-    This is not an exponential family. Its EM step minimises the parabolas ``(r²/|r_old| + |r_old|)/2`` that
-    touch ``|r|`` from above at the old residuals, so the likelihood never falls (up to ``1e-4 scale`` around
-    an observation) and the location tends to the weighted median, while the sums still add up over batches.
+    This is not an exponential family. Its EM step minimises the parabolas ``(r²/|r_old| + |r_old|)/2``, which touch
+    ``|r|`` from above at the old residuals. The likelihood never decreases (up to ``1e-4 scale`` around an
+    observation), the location converges to the weighted median, and the statistics of batches can be added.
 
     Args:
-        min_scale: Least scale.
+        min_scale: The smallest scale.
     """
 
     min_scale: float = 1e-3
@@ -268,8 +268,8 @@ class Laplace(LocationScale):
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """``exp(-d/s) (1 + (d/s) (1 - e^-t)/t) / (2 (s + r))``.
 
-        Here d is the distance of the locations, s >= r the scales, and ``t = d (1/r - 1/s)``. The usual form
-        divides by s² - r² and breaks down where the scales are equal.
+        Here d is the distance of the locations, s >= r are the scales, and ``t = d (1/r - 1/s)``. The usual form
+        divides by s² - r² and fails for equal scales.
         """
         loc_a, scale_a = a.unsqueeze(-2).unbind(-1)  # (F, K, 1)
         loc_b, scale_b = b.unsqueeze(-3).unbind(-1)  # (F, 1, L)
@@ -280,7 +280,7 @@ class Laplace(LocationScale):
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Minimum of the parabolas; pseudo-observations lie at the old location ± the old scale."""
+        """Minimum of the parabolas; pseudo-observations are at the old location ± the old scale."""
         weight, curvature, slope, height = statistics.unbind(-1)
         loc, scale = params.unbind(-1)
         tiny = torch.finfo(params.dtype).tiny
@@ -301,7 +301,7 @@ class Laplace(LocationScale):
         return torch.where(z < 0, tail, torch.log1p(-tail.exp()))
 
     def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
-        # the difference of two exponential variates, which has no uniform variate to run out of digits
+        # The difference of two exponential variates is accurate in the tails, unlike the logarithm of a uniform one.
         ends = torch.empty((2, *params.shape[:-1]), dtype=params.dtype, device=params.device)
         ends.exponential_(generator=generator)
         return ends[0] - ends[1]
@@ -318,15 +318,14 @@ class Laplace(LocationScale):
 class StudentT(LocationScale):
     """Student's t distribution; the parameters are location, scale and degrees of freedom ν.
 
-    ``p(x) ∝ (1 + z²/ν)^(-(ν+1)/2) / scale``. ν stays above ``min_df > 2``, so that the variance is always
-    finite, and is at most 10⁶.
+    ``p(x) ∝ (1 + z²/ν)^(-(ν+1)/2) / scale``. ν is between ``min_df > 2``, so that the variance is finite, and 10⁶.
 
     This is not an exponential family, but a Gaussian whose precision is multiplied by a latent u ~ Gamma(ν/2,
-    ν/2). EM takes the expectation of u under the old parameters; every step increases the likelihood.
+    ν/2). EM takes the expectation of u under the old parameters. Every step increases the likelihood.
 
     Args:
-        min_scale: Least scale.
-        min_df: Least number of degrees of freedom, above 2.
+        min_scale: The smallest scale.
+        min_df: The smallest number of degrees of freedom, above 2.
     """
 
     min_scale: float = 1e-3
@@ -347,7 +346,7 @@ class StudentT(LocationScale):
         return torch.cat((super().constrain(raw), df), -1)
 
     def unconstrain(self, params: Tensor) -> Tensor:
-        """Undo ``constrain``."""
+        """The inverse of ``constrain``."""
         return torch.cat((super().unconstrain(params), inverse_positive(params[..., 2:], self.min_df)), -1)
 
     def variance(self, params: Tensor) -> Tensor:
@@ -358,10 +357,10 @@ class StudentT(LocationScale):
     def inner(self, a: Tensor, b: Tensor) -> Tensor:
         """∫ p q by quadrature, to about ten digits; there is no closed form.
 
-        The line is cut at both locations. With r the distance from the nearer end, the pieces are integrated
-        by the trapezoidal rule over log r, respectively over the logit of the position between the ends. Both
-        maps put the singularities of the density at a constant distance from the real line whatever the
-        scales, so the rule converges geometrically.
+        The line is divided at both locations. The outer pieces are integrated by the trapezoidal rule over log r, with
+        r the distance from the nearer location, and the inner piece over the logit of the position in it. Both maps
+        keep the singularities of the density at a constant distance from the real line for all scales, so the rule
+        converges geometrically.
         """
         wide_a, wide_b = a.double().unsqueeze(-2), b.double().unsqueeze(-3)  # (F, K, 1, 3), (F, 1, L, 3)
         p, q = _density(wide_a), _density(wide_b)
@@ -383,7 +382,7 @@ class StudentT(LocationScale):
 
     @torch.no_grad()
     def from_statistics(self, params: Tensor, statistics: Tensor, smoothing: float = 0.0) -> Tensor:
-        """Reweighted mean and scale, and ν from its own equation; pseudo-observations as expected before."""
+        """Reweighted mean and scale, and ν from its own equation; pseudo-observations follow the old parameters."""
         weight, precision, first, second, log_precision = statistics.unbind(-1)
         loc, scale, df = params.unbind(-1)
         tiny = torch.finfo(params.dtype).tiny
@@ -412,7 +411,7 @@ class StudentT(LocationScale):
         df = params[..., 2:]
         lower = scipy.special.stdtr(df.detach().cpu().numpy(), z.detach().cpu().numpy())
         log_lower = torch.from_numpy(lower).to(z).log()
-        # where that underflows: f(z) g / (1 - g') with g = -f/f', from integrating by parts twice
+        # Where that underflows: f(z) g / (1 - g') with g = -f/f', from integrating by parts twice.
         g = (df + z.square()) / ((df + 1) * z.abs())
         bend = (1 - df / z.square()) / (df + 1)
         log_f = _log_constant(df) - (df + 1) / 2 * torch.log1p(z.square() / df)
@@ -420,7 +419,7 @@ class StudentT(LocationScale):
         return torch.where(lost, log_f + g.log() - torch.log1p(-bend), log_lower)
 
     def _noise(self, params: Tensor, generator: torch.Generator) -> Tensor:
-        # a polar method: ν (e^(2E/ν) - 1) is the squared radius, with E exponential, of a bivariate t
+        # A polar method: ν (e^(2E/ν) - 1), with E exponential, is the squared radius of a bivariate t.
         df = params[..., 2]
         exponential = torch.empty_like(df).exponential_(generator=generator)
         angle = 2 * math.pi * torch.rand(df.shape, generator=generator, dtype=df.dtype, device=df.device)
@@ -435,11 +434,11 @@ class StudentT(LocationScale):
         yield u.log() - u
 
     def _solve_df(self, old: Tensor, mean_log: Tensor, prior: Tensor) -> Tensor:
-        """Maximise over ν by bisection; all in float64, as log h and ψ(h) cancel for large h.
+        """Maximise over ν by bisection, in float64 because log h and ψ(h) cancel for large h.
 
-        With h = ν/2 the derivative is ``log h - ψ(h) + 1 + E[log u - u]``, which falls with h; if it has no
-        root in the allowed range, the nearest end is best. ``mean_log`` is the mean of log û - û, û = E[u |
-        z], to which the share ``prior`` of pseudo-observations adds what the old ν expects.
+        With h = ν/2 the derivative is ``log h - ψ(h) + 1 + E[log u - u]``, which decreases with h. Without a root in
+        the allowed range, the nearest end is best. ``mean_log`` is the mean of log û - û with û = E[u | z]. The
+        fraction ``prior`` of pseudo-observations has the expectation under the old ν.
         """
         half = old.double() / 2
         correction = _log_minus_digamma(half + 0.5)  # E[log u | z] = log û - this
@@ -470,7 +469,7 @@ def _log_minus_digamma(h: Tensor) -> Tensor:
 
 
 def _density(params: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return the density as a function of the distance from the location."""
+    """The density as a function of the distance from the location."""
     _, scale, df = params.unbind(-1)
     top = _log_constant(df).exp() / scale
     return lambda r: top * torch.exp(-(df + 1) / 2 * torch.log1p((r / scale).square() / df))

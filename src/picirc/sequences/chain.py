@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The homogeneous chain on a grid: one start, one transition and one emission for all steps.
 
-With N points z₁ … z_N the latent chain is a hidden Markov model whose tables are values of smooth functions:
+On N points z₁ … z_N the chain is a hidden Markov model whose tables are values of smooth functions:
 
     p(x_1 … x_T) = Σ start[n₁] e₁[n₁] ∏ₜ P_dt[nₜ₋₁, nₜ] eₜ[nₜ],   eₜ[n] = p(xₜ | z_n).
 
-The forward pass keeps every filtered distribution normalised, so that no length underflows; the backward pass gives
-smoothed distributions, which are also the gradient of the log-likelihood with respect to the log-emissions. Sequences
-of different lengths are computed together, the longest first, so that those still running are the first rows.
+The forward pass normalises every filtered distribution, so that long sequences do not underflow. The backward pass
+gives smoothed distributions, which are also the gradient of the log-likelihood with respect to the log-emissions.
+Sequences of different lengths are computed together, the longest first, so that those still running are the first rows.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from picirc.inputs import Family
 
 Array = npt.NDArray[Any]
 
-# Probabilities below these count as these: a surprise stays finite, and no number is denormal, which is slow.
+# The smallest probabilities: surprises stay finite, and no number is denormal, which would be slow.
 _LEAST = {torch.float32: 1e-30, torch.float64: 1e-200}
-_MOST_NUMBERS = 2**26  # of the transitions that are materialised at once
+_MOST_NUMBERS = 2**26  # the largest number of transition probabilities that are materialised at once
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Sequences side by side, the longest first."""
 
-    x: Tensor  # `(S, C)`: the steps of all sequences, time by time: first the first step of each, then the second, …
-    gaps: Tensor  # `(S,)`, the time since the step before in units of the model; that of a first step is not used
-    running: tuple[int, ...]  # how many sequences have a step at each time; descending
-    order: tuple[int, ...]  # the place in the user's list of each sequence of the batch
+    x: Tensor  # `(S, C)`: the first steps of all sequences, then all second steps, …
+    gaps: Tensor  # `(S,)`, the time since the step before in units of the model; not used for first steps
+    running: tuple[int, ...]  # the number of sequences that have a step at each time; descending
+    order: tuple[int, ...]  # the position in the user's list of each sequence of the batch
 
     @classmethod
     def of(cls, sequences: Sequence[Tensor], gaps: Sequence[Tensor]) -> Batch:
@@ -47,13 +47,13 @@ class Batch:
         lengths = [len(sequences[i]) for i in order]
         running = np.searchsorted(-np.array(lengths), -np.arange(lengths[0]), side="left").tolist()
         ends = _ends(running)
-        place = np.arange(ends[-1]) - np.repeat(ends[:-1], running)  # of the sequence, at every step
+        place = np.arange(ends[-1]) - np.repeat(ends[:-1], running)  # the sequence of every step
         places = torch.from_numpy(np.asarray(_ends(lengths))[place] + np.repeat(np.arange(len(running)), running))
         x, dt = torch.cat([sequences[i] for i in order]), torch.cat([gaps[i] for i in order])
         return cls(x[places], dt[places], tuple(running), tuple(order))
 
     def split(self, values: Tensor) -> list[Tensor]:
-        """Values of all steps, ``(S, …)``, as one tensor ``(T, …)`` for each sequence in the user's order."""
+        """Values of all steps ``(S, …)`` as one tensor ``(T, …)`` for each sequence, in the user's order."""
         ends = _ends(self.running)
         found: list[Tensor] = [values] * len(self.order)
         lengths = np.searchsorted(-np.array(self.running), -np.arange(len(self.order)), side="left")
@@ -93,7 +93,7 @@ class Chain:
 
     @torch.no_grad()
     def passes(self, batch: Batch, *, smooth: bool = False) -> tuple[Tensor, Tensor, Tensor | None]:
-        """``log p(x_t | x_<t)`` ``(S,)``, filtered and, if asked for, smoothed probabilities ``(S, N)``."""
+        """``log p(x_t | x_<t)`` ``(S,)``, filtered and, with ``smooth``, smoothed probabilities ``(S, N)``."""
         distinct, index = _distinct(batch.gaps)
         table = _Transitions(self.transition, distinct, index, batch.running)
         emission, top = _scaled(self.log_emission(batch.x))
@@ -107,7 +107,7 @@ class Chain:
 
     @torch.no_grad()
     def ahead(self, state: Tensor, gaps: Tensor) -> Tensor:
-        """The distribution of the state after each of several steps in turn: ``(B, N)`` to ``(steps, B, N)``."""
+        """The distribution of the state after each of the next steps: ``(B, N)`` to ``(steps, B, N)``."""
         distinct, index = _distinct(gaps)
         tables = self.transition(distinct)
         found = []
@@ -118,18 +118,17 @@ class Chain:
 
     @torch.no_grad()
     def draw_states(self, filtered: Tensor, gaps: Tensor, generator: torch.Generator, count: int) -> Tensor:
-        """Draw paths of states of one sequence given all its steps, from the last to the first: ``(count, T)``."""
+        """Draw the states ``(count, T)`` of one sequence given all its steps, from the last to the first."""
         path = [draw(filtered[-1].expand(count, -1), generator)]
         distinct, index = _distinct(gaps)
         tables = self.transition(distinct)
         for t in range(len(filtered) - 2, -1, -1):
-            weights = filtered[t] * tables[index[t + 1]][:, path[-1]].T  # (count, N)
-            path.append(draw(weights, generator))
+            path.append(draw(filtered[t] * tables[index[t + 1]][:, path[-1]].T, generator))
         return torch.stack(path[::-1], 1)
 
     @torch.no_grad()
     def draw_ahead(self, states: Tensor, gaps: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw the states of further steps after given ones: ``(count,)`` to ``(count, steps)``."""
+        """Draw the states of the next steps after given ones: ``(count,)`` to ``(count, steps)``."""
         distinct, index = _distinct(gaps)
         tables = self.transition(distinct)
         path = [states]
@@ -144,7 +143,7 @@ class Chain:
 
     @torch.no_grad()
     def means(self, weights: Tensor) -> Tensor:
-        """The expectation of every column when the state has the distribution ``weights``: ``(…, N)`` to ``(…, C)``."""
+        """The expectation of every column for states with the distribution ``weights``: ``(…, N)`` to ``(…, C)``."""
         columns = torch.stack([family.mean(params[0]) for family, params in self.inputs], -1)  # (N, C)
         return weights @ columns
 
@@ -155,18 +154,18 @@ def draw(weights: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def normalised(log_weights: Tensor) -> Tensor:
-    """Probabilities over the last axis, those below the least number that counts taken as zero."""
+    """Probabilities over the last axis, with the smallest ones set to zero."""
     found = log_weights.softmax(-1)
     return torch.where(found < _LEAST[found.dtype], 0.0, found)
 
 
 def repeated(table: Tensor, gaps: Tensor) -> Tensor:
-    """Powers of one transition, for gaps that are whole numbers: ``(N, N)`` and ``(D,)`` to ``(D, N, N)``."""
+    """Powers of one transition, for integer gaps: ``(N, N)`` and ``(D,)`` to ``(D, N, N)``."""
     return torch.stack([torch.linalg.matrix_power(table, int(gap)) for gap in gaps.tolist()])
 
 
 class _Transitions:
-    """The transition of each step, materialised for some distinct gaps at a time."""
+    """The transition of each step, materialised once if all distinct gaps fit in memory, else step by step."""
 
     def __init__(self, make: Callable[[Tensor], Tensor], gaps: Tensor, index: Tensor, running: Sequence[int]) -> None:
         self._make, self._gaps = make, gaps
@@ -202,8 +201,8 @@ class _Transitions:
 class _Forward(torch.autograd.Function):
     """``log p(x_t | x_<t)`` of all steps; the gradient is read off the backward pass.
 
-    The gradient of a weighted sum of steps is exact when all steps of a sequence have one weight, as in a likelihood;
-    for other weights it would be wrong, so it refuses.
+    This gradient is correct if all steps of a sequence have the same weight in the loss, as in a likelihood. Other
+    weights raise an error.
     """
 
     @staticmethod
@@ -224,7 +223,7 @@ class _Forward(torch.autograd.Function):
         running, (weights,) = ctx.running, gradients
         before, after = _pairs(running)
         if not torch.equal(weights[before], weights[after]):
-            raise RuntimeError("the steps of a sequence need one weight; differentiate sums of whole sequences")
+            raise RuntimeError("the steps of a sequence must have equal weights; differentiate sums of whole sequences")
         table = _Transitions(lambda gaps: tables[gaps], torch.arange(len(tables)), index, running)
         arriving, ratio = _backward(table, emission, scale, running)
         flow = arriving * weights.unsqueeze(1)
@@ -237,7 +236,7 @@ class _Forward(torch.autograd.Function):
 
 
 def _pairs(running: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The places of every two steps that follow each other."""
+    """The positions of all pairs of consecutive steps."""
     after = np.arange(running[0], sum(running))
     return torch.from_numpy(after - np.repeat(running[:-1], running[1:])), torch.from_numpy(after)
 
@@ -248,11 +247,11 @@ def _scaled(log_emission: Tensor) -> tuple[Tensor, Tensor]:
     return (log_emission - top.unsqueeze(1)).exp(), top
 
 
-# The loops over time are in numpy: for arrays this small its calls take a fraction of the time of torch's.
+# The loops over time use NumPy: for small arrays its calls take a fraction of the time of torch's.
 
 
 def _forward(start: Tensor, table: _Transitions, emission: Tensor, running: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Filtered probabilities ``(S, N)`` and what each step was divided by ``(S,)``."""
+    """Filtered probabilities ``(S, N)`` and the normaliser of each step ``(S,)``."""
     least = np.asarray(_LEAST[start.dtype], emission.detach().numpy().dtype)
     given, ends = emission.detach().numpy(), _ends(running)
     filtered, scale = np.empty_like(given), np.empty((len(given), 1), given.dtype)
@@ -273,9 +272,9 @@ def _forward(start: Tensor, table: _Transitions, emission: Tensor, running: Sequ
 
 
 def _backward(table: _Transitions, emission: Tensor, scale: Tensor, running: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """What arrives at each step from after it: with its own emission, and without, ``(S, N)`` each.
+    """The backward messages of each step, with its own emission and without it, ``(S, N)`` each.
 
-    The second times the filtered probabilities are the smoothed ones.
+    The second one times the filtered probabilities gives the smoothed ones.
     """
     own, ends = (emission / scale.unsqueeze(1)).numpy(), _ends(running)
     arriving, ratio = np.empty_like(own), np.ones_like(own)
@@ -289,7 +288,7 @@ def _backward(table: _Transitions, emission: Tensor, scale: Tensor, running: Seq
 
 
 def _ends(running: Sequence[int]) -> list[int]:
-    """The place of the first step of each time, and the number of steps."""
+    """The position of the first step of each time, and the number of steps."""
     return np.concatenate([[0], np.cumsum(running)]).tolist()  # type: ignore[no-any-return]
 
 

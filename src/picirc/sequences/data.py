@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences as users have them: lists of tables, or one long table with a column that tells them apart."""
+"""Reading sequences: lists of tables, or one long table with a column that identifies the sequence of each row."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -23,23 +23,23 @@ Table = dict[str, Array]
 
 _EXPECTED = "a table, a list of tables, or one table with by="
 _LARGEST_GAP = 2**31
-_ROUNDING = 0.2  # steps of a calendar differ by less from whole multiples of their median
+_ROUNDING = 0.2  # steps of a calendar differ by less than this from whole multiples of their median
 
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences of rows, each in the order of time."""
+    """Sequences of rows, each sorted by time."""
 
-    tables: tuple[Table, ...]  # the columns of each sequence, without those that tell sequences and times
+    tables: tuple[Table, ...]  # the columns of each sequence, without `by` and `time`
     times: tuple[Array, ...] | None  # the times of the rows of each, as numbers; None if the data have none
-    keys: tuple[Any, ...] | None  # what tells each sequence from the others; None without `by`
-    rows: tuple[Array, ...]  # the places of the rows in the user's table
+    keys: tuple[Any, ...] | None  # the value of `by` of each sequence; None without `by`
+    rows: tuple[Array, ...]  # the positions of the rows in the user's table
     container: str  # the kind of table: `"numpy"`, `"mapping"`, or the library of a data frame
     alone: bool  # whether the user gave one sequence and not a list
-    dates: bool = False  # whether times were dates, which count in days
+    dates: bool = False  # whether times were dates, which are converted to days
 
     def shaped(self, results: Sequence[Any]) -> Any:
-        """One result for each sequence as the sequences came: alone, in a list, or by key."""
+        """The results of the sequences in the form of the data: a single one, a list, or a mapping by key."""
         if self.keys is not None:
             return dict(zip(self.keys, results, strict=True))
         return results[0] if self.alone else list(results)
@@ -50,14 +50,12 @@ def read_sequences(data: Any, by: str | None = None, time: str | None = None) ->
 
     Args:
         data: A table (a data frame, an array, a mapping from names to columns) or a list of tables.
-        by: The column of one long table that tells the sequences apart.
+        by: The column of one long table that identifies the sequences.
         time: The column of the times, numbers or dates; rows are sorted by it.
     """
     if isinstance(data, list | tuple):
         if by is not None:
-            raise ArgumentError(
-                "by", "one table whose column tells sequences apart", "a list of tables", "leave it out"
-            )
+            raise ArgumentError("by", "one table with this column", "a list of tables", "leave it out")
         if not data:
             raise ArgumentError("data", _EXPECTED, "an empty list")
         parts = [columns_of(table) for table in data]
@@ -81,7 +79,7 @@ def read_sequences(data: Any, by: str | None = None, time: str | None = None) ->
 
 
 def columns_of(table: Any) -> tuple[Table, str]:
-    """A table of any kind as columns, and its kind."""
+    """The columns of a table of any kind, and its kind."""
     if isinstance(table, Tensor):
         table = table.detach().cpu().numpy()
     if isinstance(table, Mapping):
@@ -108,7 +106,7 @@ def numbered(count: int) -> tuple[str, ...]:
 
 
 def step_length(times: Sequence[Array] | None) -> tuple[float, bool]:
-    """The usual time between two rows, and whether others are no whole multiples of it."""
+    """The median time between two rows, and whether any other is not a whole multiple of it."""
     steps = np.concatenate([np.diff(t) for t in times]) if times is not None else np.empty(0)
     if not len(steps):
         return 1.0, False
@@ -119,7 +117,7 @@ def step_length(times: Sequence[Array] | None) -> tuple[float, bool]:
 
 
 def gaps_of(sequences: Sequences, unit: float, timed: bool) -> list[Tensor]:
-    """The time of each row since the row before, in units; whole numbers unless the model takes any length."""
+    """The time of each row since the row before, in units; rounded to integers unless ``timed``."""
     if sequences.times is None:
         return [torch.ones(_rows(table), dtype=torch.float64) for table in sequences.tables]
     found = []
@@ -129,88 +127,24 @@ def gaps_of(sequences: Sequences, unit: float, timed: bool) -> list[Tensor]:
         if not (gaps < _LARGEST_GAP).all():
             raise ArgumentError("time", f"times less than {_LARGEST_GAP:,} steps of {unit:g} apart", f"{gaps.max():g}")
         gaps = gaps if timed else np.maximum(np.rint(gaps), 1)
-        first = gaps[:1] if len(gaps) else np.ones(1)  # not used; the same as another to save a table
+        first = gaps[:1] if len(gaps) else np.ones(1)  # not used; a gap that occurs anyway needs no further table
         found.append(torch.from_numpy(np.concatenate([first, gaps]).astype(np.float64)))
     return found
 
 
-class Columns(Protocol):
-    """The way between a table and the numbers that a chain takes."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns."""
-
-    @property
-    def families(self) -> tuple[Family, ...]:
-        """The family of each column."""
-
-    def encode(self, table: Table) -> Tensor:
-        """Rows ``(T, C)``; NaN where missing."""
-
-    def decode(self, rows: Array) -> Table:
-        """The table that rows stand for."""
-
-    def in_units(self, column: int, values: Array) -> Array:
-        """Numbers of a column, such as means or quantiles, in the units of the user; whole ones are not rounded."""
-
-    def labels(self, column: int) -> tuple[Any, ...]:
-        """What the codes of a column of categories stand for; empty for numbers."""
-
-    def log_slopes(self, rows: Tensor) -> Tensor:
-        """What the logarithm of the density of each row loses on the way back to the units of the user, ``(T,)``."""
-
-
-class SchemaColumns:
-    """Columns of a table as ``pc.Schema`` reads them: standardised numbers, and codes for categories."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.names, self.families = schema.names, schema.families
-
-    def encode(self, table: Table) -> Tensor:
-        """Rows ``(T, C)``; NaN where missing, columns that are absent included."""
-        return torch.from_numpy(self.schema.encode(dict(table), absent=self.names))
-
-    def decode(self, rows: Array) -> Table:
-        """The table that rows stand for."""
-        return dict(self.schema.decode(rows, like={"x": [0.0]}))
-
-    def in_units(self, column: int, values: Array) -> Array:
-        """Numbers of a column in the units of the user."""
-        known = self.schema.columns[column]
-        return (
-            np.asarray(replace(known, dtype="float").decode(values.ravel())).reshape(values.shape)
-            if known.real
-            else values
-        )
-
-    def labels(self, column: int) -> tuple[Any, ...]:
-        """What the codes of a column of categories stand for."""
-        known = self.schema.columns[column]
-        return tuple(known.categories) if known.coded else ()
-
-    def log_slopes(self, rows: Tensor) -> Tensor:
-        """The sum over the cells that are there."""
-        codes = rows.numpy()
-        parts = [column.log_slope(codes[:, place]) for place, column in enumerate(self.schema.columns)]
-        return torch.from_numpy(np.where(np.isnan(codes), 0.0, np.stack(parts, 1)).sum(1))
-
-
-class PlainColumns:
-    """Columns of numbers in the units of a known model."""
+class Columns:
+    """The conversion between a table and the numbers that a chain takes: here columns of numbers in their own units."""
 
     def __init__(self, names: Sequence[str], families: Sequence[Family]) -> None:
         self.names, self.families = tuple(names), tuple(families)
 
     def encode(self, table: Table) -> Tensor:
-        """Rows ``(T, C)``; NaN where missing."""
+        """Rows ``(T, C)``; NaN where missing, including columns that are absent."""
         if tuple(table) == numbered(len(self.names)):
             table = dict(zip(self.names, table.values(), strict=True))  # an array has no names
         if unknown := [name for name in table if name not in self.names]:
             raise ArgumentError("data", f"the columns {', '.join(self.names)}", repr(unknown[0]))
-        rows = len(next(iter(table.values())))
-        found = torch.full((rows, len(self.names)), math.nan, dtype=torch.float64)
+        found = torch.full((_rows(table), len(self.names)), math.nan, dtype=torch.float64)
         for place, (name, family) in enumerate(zip(self.names, self.families, strict=True)):
             if name in table:
                 found[:, place] = torch.from_numpy(_floats(name, table[name]))
@@ -218,35 +152,60 @@ class PlainColumns:
         return found
 
     def decode(self, rows: Array) -> Table:
-        """The columns by name."""
+        """The table that ``encode`` maps to these rows."""
         return {name: rows[:, place] for place, name in enumerate(self.names)}
 
     def in_units(self, column: int, values: Array) -> Array:
-        """The values themselves."""
+        """Numbers of a column, such as means or quantiles, in the units of the table; integers are not rounded."""
         return values
 
     def labels(self, column: int) -> tuple[Any, ...]:
-        """Categories are numbers here."""
-        table = self.families[column].table(self.families[column].constrain(torch.zeros(1, self.families[column].size)))
+        """The categories of a column, in the order of their codes; empty for numbers."""
+        family = self.families[column]
+        table = family.table(family.constrain(torch.zeros(1, family.size)))
         return () if table is None else tuple(range(table.shape[-1]))
 
     def log_slopes(self, rows: Tensor) -> Tensor:
-        """Nothing is lost."""
+        """Log of the derivative of ``decode``, ``(T,)``: log-densities of rows minus this are in the table's units."""
         return torch.zeros(len(rows), dtype=torch.float64)
 
 
-def assemble(table: Mapping[str, Array], container: str) -> Any:
-    """A table of a kind from columns."""
-    if container == "numpy":
-        return np.stack([np.asarray(values) for values in table.values()], 1)
-    if container == "mapping":
-        return dict(table)
-    plain = {name: values.tolist() if values.dtype == object else values for name, values in table.items()}
-    return nw.from_dict(plain, backend=container).to_native()  # type: ignore[arg-type]
+class SchemaColumns(Columns):
+    """Columns as ``pc.Schema`` encodes them: standardised numbers, and codes for categories."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema.names, schema.families)
+        self.schema = schema
+
+    def encode(self, table: Table) -> Tensor:
+        """Rows ``(T, C)``; NaN where missing, including columns that are absent."""
+        return torch.from_numpy(self.schema.encode(dict(table), absent=self.names))
+
+    def decode(self, rows: Array) -> Table:
+        """The table that ``encode`` maps to these rows."""
+        return dict(self.schema.decode(rows, like={"x": [0.0]}))
+
+    def in_units(self, column: int, values: Array) -> Array:
+        """Numbers of a column in the units of the table."""
+        known = self.schema.columns[column]
+        if not known.real:
+            return values
+        return np.asarray(replace(known, dtype="float").decode(values.ravel())).reshape(values.shape)
+
+    def labels(self, column: int) -> tuple[Any, ...]:
+        """The categories of a column, in the order of their codes; empty for numbers."""
+        known = self.schema.columns[column]
+        return tuple(known.categories) if known.coded else ()
+
+    def log_slopes(self, rows: Tensor) -> Tensor:
+        """The sum over the observed cells of each row."""
+        codes = rows.numpy()
+        parts = [column.log_slope(codes[:, place]) for place, column in enumerate(self.schema.columns)]
+        return torch.from_numpy(np.where(np.isnan(codes), 0.0, np.stack(parts, 1)).sum(1))
 
 
 def as_times(values: Array, name: str = "time") -> tuple[Array, bool]:
-    """Times as numbers, dates as days since 1970; and whether they were dates."""
+    """Times as numbers, with dates as days since 1970, and whether they were dates."""
     if values.dtype == object:
         values = np.array([v if isinstance(v, int | float) else np.datetime64(v) for v in values])
     if values.dtype.kind == "M":
@@ -266,7 +225,7 @@ def _take(columns: Table, name: str, argument: str) -> Array:
 
 
 def _groups(labels: Array) -> list[tuple[Any, Array]]:
-    """The rows of each label, in the order in which labels first occur."""
+    """The rows of each label, in the order of first occurrence."""
     places: dict[Any, list[int]] = {}
     for place, label in enumerate(labels.tolist()):
         if label is None or label != label:
@@ -276,7 +235,7 @@ def _groups(labels: Array) -> list[tuple[Any, Array]]:
 
 
 def _timed(columns: Table, time: str | None, rows: Array) -> tuple[Table, Array, Array, bool]:
-    """The rows of one sequence in the order of time."""
+    """The rows of one sequence sorted by time: columns, times, positions, and whether times are dates."""
     if time is None:
         return columns, np.arange(len(rows)), rows, False
     times, dates = as_times(_take(columns, time, "time"), time)

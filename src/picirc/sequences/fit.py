@@ -25,16 +25,14 @@ from picirc.tables import Schema
 Callback = Callable[[Mapping[str, float]], None]
 Part = tuple[list[Tensor], list[Tensor]]  # sequences and their gaps
 
-_ENOUGH = 8  # sequences, so that some can be held out as a whole
-_LEAST_HELD = 40  # rows of one sequence
-
-
+_ENOUGH = 8  # with this many sequences, whole sequences are held out
+_LEAST_HELD = 40  # rows to hold out of a long sequence, at least
 POINTS = {1: 64, 2: 192, 3: 256}  # by the number of dimensions
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a chain is trained; the defaults were chosen over five series (see ``benchmarks/README.md``).
+    """How a chain is trained. The defaults were chosen over five series (see ``benchmarks/README.md``).
 
     Attributes:
         dims: The number of dimensions of the latent; 0 for the best of 1, 2 and 3.
@@ -42,18 +40,18 @@ class Settings:
         width: The number of hidden units of each net.
         rank: The number of features of the correction of the transition.
         steps: The largest number of training steps.
-        rate: The largest step size of Adam; reached after a warm-up, then falling along a cosine.
+        rate: The largest step size of Adam, reached after a warm-up; it then decreases along a cosine.
         final_rate: The last step size.
         prior: The precision of a normal prior of every parameter around its initial value.
         clip: The largest norm of a gradient.
-        batch: About how many rows of data one training step sees.
+        batch: The approximate number of rows in one training step.
         window: The longest piece of a sequence in one training step.
-        held_out: The share of the sequences, or of the last steps of a few, that decides when to stop.
-        validate_every: After how many steps the held-out part is looked at.
-        patience: How many such looks without improvement end the training.
-        refit: Whether to train again on all data, for as many steps as were best.
-        floor: The least scale of real columns given the latent, in units of their spread.
-        margin: By how many standard errors a later state, or a latent of more dimensions, must be better.
+        held_out: The fraction of the sequences, or of the last steps of a few, held out for early stopping.
+        validate_every: The number of steps between validations.
+        patience: The number of validations without improvement that ends the training.
+        refit: Whether to train again on all data, for the best number of steps.
+        floor: The smallest scale of real columns given the latent, in units of their spread.
+        margin: The improvement, in standard errors, that a later state or a larger latent must show.
     """
 
     dims: int = 0
@@ -77,7 +75,7 @@ class Settings:
 
 @dataclass
 class Record:
-    """What happened during a training: validations, and why it ended."""
+    """The validations of a training run, and why it ended."""
 
     records: list[dict[str, float]] = field(default_factory=list)
     stopped: str = "all steps done"
@@ -86,14 +84,14 @@ class Record:
 
     @property
     def best(self) -> float:
-        """The mean score of what was held out; NaN if nothing was."""
+        """The mean score of the held-out steps; NaN if there are none."""
         return float(self.scores.mean())
 
 
 def better(new: Tensor, old: Tensor, margin: float) -> bool:
-    """Whether scores of the same steps are better by more than so many standard errors of the difference.
+    """Whether scores of the same steps are better by more than ``margin`` standard errors of the difference.
 
-    A short series is judged by few steps, and the best of many noisy scores is often the luckiest.
+    The scores of a short series are noisy, and the best of many noisy scores is often only lucky.
     """
     gain = new - old
     error = gain.std() / math.sqrt(len(gain)) if len(gain) > 1 else gain.new_zeros(())
@@ -116,24 +114,24 @@ def fit_sequences(
 ) -> SequenceModel:
     """Fit a homogeneous chain with continuous latents to sequences.
 
-    All steps share one transition net, and every column has one emission net. A part of the data is held out, whole
-    sequences or the last steps of a few, and training stops when its likelihood no longer improves. Then the model is
-    trained again, on everything, for as many steps.
+    All steps share one transition net, and every column has one emission net. Whole sequences, or the last steps of a
+    few, are held out, and training stops when their likelihood no longer improves. Then the model is trained again on
+    all data, for the same number of steps.
 
     Args:
         data: A list of tables (data frames, arrays, mappings from names to columns) of any lengths, one table, or one
             long table with ``by``. Any cells may be missing.
-        by: The column of a long table that tells the sequences apart.
-        time: The column of the times, numbers or dates. If steps are whole multiples of their median, a longer one
-            counts as several; otherwise the transition takes the length of each step into account.
-        columns: What is known of some columns, as for ``pc.Schema.infer``.
-        seed: Decides everything that is random.
-        dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on what is held out.
+        by: The column of a long table that identifies the sequences.
+        time: The column of the times, numbers or dates. If all steps are whole multiples of their median, a longer one
+            counts as several; otherwise the transition depends on the length of each step.
+        columns: Declarations of some columns, as for ``pc.Schema.infer``.
+        seed: The seed of all random numbers.
+        dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on the held-out data.
         points: The number of points of the grids; queries use twice as many.
         steps: The largest number of training steps.
-        unseen: What to do later with categories that are not in the data: ``"error"`` or ``"missing"``.
+        unseen: How queries treat categories that are not in the data: ``"error"`` or ``"missing"``.
         settings: Other attributes of ``Settings``, by name.
-        callbacks: Called with every record of the training.
+        callbacks: Functions to call with every record of the training.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -147,11 +145,14 @@ def fit_sequences(
     chosen = _settings(settings, dims=dims, points=points, steps=steps)
     sequences = read_sequences(data, by, time)
     unit, timed = step_length(sequences.times)
-    schema = Schema.infer(_joined(sequences.tables), columns, unseen=unseen, floor=chosen.floor, linear=True)
+    tables = sequences.tables
+    joined = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    schema = Schema.infer(joined, columns, unseen=unseen, floor=chosen.floor, linear=True)
     known = SchemaColumns(schema)
-    whole = [known.encode(table) for table in sequences.tables], gaps_of(sequences, unit, timed)
-    if sum(len(x) for x in whole[0]) < 3:
-        raise ArgumentError("data", "at least three rows", f"{sum(len(x) for x in whole[0])}")
+    whole = [known.encode(table) for table in tables], gaps_of(sequences, unit, timed)
+    rows = sum(map(len, whole[0]))
+    if rows < 3:
+        raise ArgumentError("data", "at least three rows", f"{rows}")
     candidates = [_candidate(schema, sizes, timed, whole, seed, callbacks) for sizes in _sizes(chosen)]
     model, record, used = candidates[0]
     for other in candidates[1:]:
@@ -163,7 +164,7 @@ def fit_sequences(
         train(model, whole, used, seed, steps=record.best_step)
     summary = {
         "sequences": len(whole[0]),
-        "rows": sum(len(x) for x in whole[0]),
+        "rows": rows,
         "seed": seed,
         "settings": asdict(used),
         "training": {"stopped": record.stopped, "best_step": record.best_step, "records": record.records},
@@ -188,14 +189,10 @@ def _settings(given: Mapping[str, Any] | None, **named: int | None) -> Settings:
 
 
 def _sizes(chosen: Settings) -> list[Settings]:
-    """The sizes to try."""
+    """The settings to try."""
     if chosen.dims:
         return [replace(chosen, points=chosen.points or POINTS[min(chosen.dims, 3)])]
     return [replace(chosen, dims=dims, points=chosen.points or POINTS[dims]) for dims in (1, 2, 3)]
-
-
-def _joined(tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def _made(schema: Schema, used: Settings, timed: bool, seed: int) -> SequencePIC:
@@ -206,7 +203,7 @@ def _made(schema: Schema, used: Settings, timed: bool, seed: int) -> SequencePIC
 def _candidate(
     schema: Schema, used: Settings, timed: bool, whole: Part, seed: int, callbacks: Sequence[Callback]
 ) -> tuple[SequencePIC, Record, Settings]:
-    """A model trained on a part of the data, stopped by the rest."""
+    """A model trained on a part of the data, with early stopping on the rest."""
     kept, judged, places = _split(whole, used.held_out, seed)
     model = _made(schema, used, timed, seed)
     initialise(model, kept[0])
@@ -224,14 +221,14 @@ def _candidate(
 
 
 def _split(whole: Part, share: float, seed: int) -> tuple[Part, Part, list[int]]:
-    """What to learn from, what to judge by, and the first step of each sequence that counts there."""
+    """The training part, the validation part, and the first step of each validation sequence that counts."""
     xs, gaps = whole
     if len(xs) >= _ENOUGH:
         order = torch.randperm(len(xs), generator=torch.Generator().manual_seed(seed)).tolist()
         judged = sorted(order[: max(1, round(share * len(xs)))])
         kept = [i for i in range(len(xs)) if i not in judged]
         return _some(whole, kept), _some(whole, judged), [0] * len(judged)
-    # The end of a short series is too little to judge by, so more of it is held out.
+    # A larger fraction of a short series is held out, because few steps are a noisy score.
     held = [max(1, round(share * len(x)), min(_LEAST_HELD, round(2 * share * len(x)))) for x in xs]
     firsts = [len(x) - rows for x, rows in zip(xs, held, strict=True)]
     some = [i for i, first in enumerate(firsts) if first >= 2]
@@ -255,7 +252,7 @@ def train(
     valid: Callable[[SequencePIC], Tensor] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Record:
-    """Maximise the likelihood of sequences; with ``valid``, keep the parameters that it likes best."""
+    """Maximise the likelihood of sequences; with ``valid``, keep the parameters with the best score."""
     source = torch.Generator().manual_seed(seed)
     pieces = _pieces(part, settings.window)
     optimizer = torch.optim.Adam(model.parameters(), settings.rate, (0.9, 0.98))
@@ -265,8 +262,7 @@ def train(
     if valid is not None:
         record.scores = valid(model)
         record.records.append({"step": 0, "valid": record.best})
-    whole = _fits(pieces, settings.batch)
-    batch = Batch.of(*zip(*pieces, strict=True)) if whole else None
+    batch = Batch.of(*zip(*pieces, strict=True)) if rows <= settings.batch else None
     for step in range(1, (steps or settings.steps) + 1):
         for group in optimizer.param_groups:
             group["lr"] = _rate(step, settings)
@@ -315,12 +311,8 @@ def _pieces(part: Part, window: int) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
-def _fits(pieces: Sequence[tuple[Tensor, Tensor]], most: int) -> bool:
-    return sum(len(x) for x, _ in pieces) <= most
-
-
 def _draw(pieces: Sequence[tuple[Tensor, Tensor]], most: int, source: torch.Generator) -> Batch:
-    """Random pieces with about so many rows."""
+    """Random pieces with about ``most`` rows."""
     chosen: list[tuple[Tensor, Tensor]] = []
     for number in torch.randperm(len(pieces), generator=source).tolist():
         chosen.append(pieces[number])

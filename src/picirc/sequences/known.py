@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains whose functions are known: a Bayesian network for the first step, and how each latent goes on."""
+"""Chains of known functions: a Bayesian network for the first step, and a transition for each latent."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from scipy.linalg import solve_discrete_lyapunov
 from torch import Tensor
 
 from picirc.errors import ArgumentError
+from picirc.exact import Conditional, NetworkGaussian
 from picirc.functions import Density, FunctionFamily, LinearGaussian, Parametric
 from picirc.inputs import Family
 from picirc.quadrature import Rule, trapezoidal
@@ -20,6 +21,7 @@ from picirc.sequences.chain import Chain, repeated
 from picirc.structure.bayesnet import BayesNet
 
 GAP = "dt"  # the parent that stands for the time since the step before
+DEFAULT_RULE = trapezoidal(257)
 _SIGMAS = 8.0
 _MOST_STATES = 4096
 _LEAST_MASS = 0.99
@@ -30,10 +32,10 @@ class StateSpace:
 
     Args:
         net: The first step: its latents with their densities, and the observed variables given the latents.
-        then: For each latent its density given the values of latents one step before, and given ``"dt"`` if it takes
-            the time between the steps into account.
-        on: The interval on which each latent is integrated; by default ±8 standard deviations of the stationary
-            distribution of a linear-Gaussian chain, or the domain of a ``pc.Density``.
+        then: For each latent its density given latents one step before, and given ``"dt"`` if it depends on the time
+            between the steps.
+        on: The interval over which each latent is integrated; by default the domain of a ``pc.Density``, or ±8
+            standard deviations of the stationary distribution of a linear-Gaussian chain.
     """
 
     def __init__(self, net: BayesNet, then: Mapping[str, Any], on: Mapping[str, tuple[float, float]] | None) -> None:
@@ -45,12 +47,7 @@ class StateSpace:
         self.domains = _domains(net, self.then, dict(on or {}))
 
     def chain(self, rule: Rule, widen: float = 1.0) -> Chain:
-        """The chain on the product of one rule for each latent.
-
-        Args:
-            rule: The rule.
-            widen: A factor of the lengths of the intervals.
-        """
+        """The chain on the product of one rule for each latent; ``widen`` multiplies the lengths of the intervals."""
         grids = []
         for low, high in (self.domains[z] for z in self.names):
             middle, half = (low + high) / 2, (high - low) / 2 * widen
@@ -73,16 +70,10 @@ class StateSpace:
                 logs = logs + function.log_density(values[z], *(given[p] for p in function.parents))
             return _checked(logs.expand(len(nodes), -1), rule)
 
-        if self.timed:
+        single = None if self.timed else table(torch.ones(()))
 
-            def transition(gaps: Tensor) -> Tensor:
-                return torch.stack([table(gap) for gap in gaps])
-
-        else:
-            single = table(torch.ones(()))
-
-            def transition(gaps: Tensor) -> Tensor:
-                return repeated(single, gaps)
+        def transition(gaps: Tensor) -> Tensor:
+            return torch.stack([table(gap) for gap in gaps]) if single is None else repeated(single, gaps)
 
         inputs = []
         for function in self.net.variables.values():
@@ -104,13 +95,12 @@ class StateSpace:
 
 
 def _checked(logs: Tensor, rule: Rule) -> Tensor:
-    """Transition probabilities, each row divided by its mass, which must be near 1 in the middle of the grid."""
-    mass = logs.logsumexp(1).exp()
-    middle = float(mass[len(mass) // 2])
+    """Transition probabilities: rows divided by their mass, which must be near 1 in the middle of the grid."""
+    middle = float(logs[len(logs) // 2].logsumexp(0).exp())
     if not _LEAST_MASS < middle < 2 - _LEAST_MASS:
         remedy = "take more points, or a shorter interval on="
         got = f"{len(rule)} points, on which a transition has the mass {middle:.3g}"
-        raise ArgumentError("rule", "points that are closer together than a step is wide", got, remedy)
+        raise ArgumentError("rule", "points that are closer together than the width of a step", got, remedy)
     return logs.softmax(1)
 
 
@@ -135,7 +125,7 @@ def _domains(
 
 
 def _stationary(net: BayesNet, then: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """±8 standard deviations of a linear-Gaussian chain, wide enough for the first step as well."""
+    """±8 standard deviations of a stationary linear-Gaussian chain, and of its first step."""
     latents = list(net.latents)
     remedy = "give the interval of each latent, as in on={" + repr(latents[0]) + ": (-5, 5)}"
     functions = [*then.values(), *net.latents.values()]
@@ -147,25 +137,13 @@ def _stationary(net: BayesNet, then: Mapping[str, Any]) -> dict[str, tuple[float
     noise = np.diag([then[z].std ** 2 for z in latents])
     mean = np.linalg.solve(np.eye(len(a)) - a, [then[z].bias for z in latents])
     std = np.sqrt(np.diag(solve_discrete_lyapunov(a, noise)))
-    first_mean, first_std = _first_moments(net)
+    first: dict[str, Any] = {z: net.latents[z] for z in reversed(net.children_first)}
+    nodes = {z: Conditional(z, f.weights, f.bias, f.std) for z, f in first.items()}
+    start = NetworkGaussian(latents, nodes, ())
+    first_mean, first_std = start.mean.numpy(), start.covariance.diagonal().sqrt().numpy()
     low = np.minimum(mean - _SIGMAS * std, first_mean - _SIGMAS * first_std)
     high = np.maximum(mean + _SIGMAS * std, first_mean + _SIGMAS * first_std)
     return {z: (float(low[i]), float(high[i])) for i, z in enumerate(latents)}
-
-
-def _first_moments(net: BayesNet) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each latent of the first step, all linear-Gaussian."""
-    latents = list(net.latents)
-    mixing, mean = np.zeros((len(latents), len(latents))), np.zeros(len(latents))
-    for z in reversed(net.children_first):
-        function: Any = net.latents[z]
-        i = latents.index(z)
-        mixing[i, i], mean[i] = function.std, function.bias
-        for parent, weight in function.weights.items():
-            j = latents.index(parent)
-            mixing[i] += weight * mixing[j]
-            mean[i] += weight * mean[j]
-    return mean, np.sqrt((mixing**2).sum(1))
 
 
 def _distribution(function: object, points: Sequence[Tensor], blank: Tensor) -> tuple[Family, Tensor]:
@@ -175,8 +153,5 @@ def _distribution(function: object, points: Sequence[Tensor], blank: Tensor) -> 
             return function.family, function.parameters(*points).expand(len(blank), -1).to(blank.dtype)
         case Density():
             return FunctionFamily(function, (0,) * len(points)), torch.stack(list(points) or [blank], -1)
-    remedy = "observed variables of a chain are given latents of the same step, one density for each"
+    remedy = "each observed variable of a chain has one density given latents of the same step"
     raise ArgumentError("function", "pc.LinearGaussian, pc.Conditional or pc.Density", function, remedy)
-
-
-DEFAULT_RULE = trapezoidal(257)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of sequences and what they answer: filtering, smoothing, forecasts, samples, gaps, surprises."""
+"""Models of sequences: filtering, smoothing, forecasts, samples, imputation and surprise."""
 
 from __future__ import annotations
 
@@ -16,21 +16,12 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice, check_integer, is_number
+from picirc.data.assemble import assemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.quadrature import Rule
 from picirc.sequences.chain import Batch, Chain
-from picirc.sequences.data import (
-    Columns,
-    PlainColumns,
-    SchemaColumns,
-    Sequences,
-    as_times,
-    assemble,
-    columns_of,
-    gaps_of,
-    read_sequences,
-)
+from picirc.sequences.data import Columns, SchemaColumns, Sequences, as_times, columns_of, gaps_of, read_sequences
 from picirc.sequences.known import DEFAULT_RULE, StateSpace
 from picirc.sequences.neural import SequencePIC, load_chain, normal_points, save_chain
 from picirc.structure.bayesnet import BayesNet
@@ -39,7 +30,7 @@ Numbers = npt.NDArray[np.float64]
 
 HOW = ("mean", "median", "sample")
 QUANTILES = (0.05, 0.5, 0.95)
-_MOST_NUMBERS = 2**24  # of the states of the sequences that are computed at a time
+_MOST_NUMBERS = 2**24  # the largest number of probabilities that are computed at a time
 _BISECTIONS = 60
 
 
@@ -49,8 +40,8 @@ class StatePosterior:
 
     Attributes:
         nodes: The values of the latent, ``(N, d)``.
-        probabilities: ``(T, N)``.
-        times: ``(T,)``.
+        probabilities: The probability of each value, ``(T, N)``.
+        times: The time of each step, ``(T,)``.
     """
 
     nodes: Numbers
@@ -60,15 +51,13 @@ class StatePosterior:
     @property
     def mean(self) -> Numbers:
         """The expectation of the latent, ``(T, d)``."""
-        found: Numbers = self.probabilities @ self.nodes
-        return found
+        return np.asarray(self.probabilities @ self.nodes)
 
     @property
     def std(self) -> Numbers:
         """Its standard deviation, ``(T, d)``."""
         second = self.probabilities @ self.nodes**2
-        found: Numbers = np.sqrt(np.maximum(second - self.mean**2, 0.0))
-        return found
+        return np.asarray(np.sqrt(np.maximum(second - self.mean**2, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +65,13 @@ class Forecast:
     """The distribution of every column at some steps.
 
     Attributes:
-        times: ``(steps,)``.
+        times: The time of each step, ``(steps,)``.
         mean: The expectation of each column of numbers by name, ``(steps,)`` each.
         levels: The levels of the quantiles.
         quantiles: The quantiles of each column of numbers by name, ``(steps, levels)`` each.
         probabilities: The probability of every category of the other columns by name, ``(steps, categories)`` each.
-        categories: What these categories are.
-        container: The kind of table that ``table`` makes.
+        categories: The categories of these columns by name.
+        container: The kind of table that ``table`` returns.
     """
 
     times: npt.NDArray[Any]
@@ -94,7 +83,7 @@ class Forecast:
     container: str = "mapping"
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The forecast as columns: time, ``name``, ``name 5%`` and so on; categories with their probabilities."""
+        """The forecast as columns: time, ``name``, ``name 5%`` and so on; categories and their probabilities."""
         found: dict[str, npt.NDArray[Any]] = {"time": self.times}
         for name, mean in self.mean.items():
             found[name] = mean
@@ -107,41 +96,30 @@ class Forecast:
         return found
 
     def table(self) -> Any:
-        """The same as a table of the kind that the model was fitted to; an array has no room for names."""
-        return assemble(self.columns(), "mapping" if self.container == "numpy" else self.container)
+        """The forecast as a table of the kind that the model was fitted to; a mapping in place of an array."""
+        return assemble("mapping" if self.container == "numpy" else self.container, self.columns(), {})
 
 
 class SequenceModel:
-    """A homogeneous chain with continuous latents: one transition and one emission for all steps, of any length.
+    """A homogeneous chain with continuous latents: one transition and one emission for all steps.
 
-    ``fit_sequences`` and ``state_space`` make one. Data are a table (one sequence), a list of tables, or one long table
-    with the columns that ``fit_sequences`` was given; there is one result for each sequence, alone, in a list, or by
+    ``fit_sequences`` and ``state_space`` return one. Data are a table (one sequence), a list of tables, or one long
+    table with the column ``by``. Queries return one result for each sequence: a single one, a list, or a mapping by
     key. Any cells may be missing; they are integrated out. Queries are in double precision.
-
-    Args:
-        columns: The way between tables and numbers.
-        dynamics: The functions of the chain.
-        rule: The rule of a known chain, for each latent.
-        by: The column that tells sequences apart.
-        time: The column of the times.
-        unit: The time of one step.
-        container: The kind of table that was fitted.
-        dates: Whether times are dates.
-        summary: How it was trained, as plain JSON values.
     """
 
     def __init__(
         self,
-        columns: Columns,
-        dynamics: SequencePIC | StateSpace,
+        columns: Columns,  # the conversion between tables and numbers
+        dynamics: SequencePIC | StateSpace,  # the functions of the chain
         *,
-        rule: Rule = DEFAULT_RULE,
-        by: str | None = None,
-        time: str | None = None,
-        unit: float = 1.0,
-        container: str = "mapping",
-        dates: bool = False,
-        summary: Mapping[str, Any] | None = None,
+        rule: Rule = DEFAULT_RULE,  # for each latent of a known chain
+        by: str | None = None,  # the column that identifies the sequences
+        time: str | None = None,  # the column of the times
+        unit: float = 1.0,  # the time of one step
+        container: str = "mapping",  # the kind of table that was fitted
+        dates: bool = False,  # whether times are dates
+        summary: Mapping[str, Any] | None = None,  # facts about the training, as plain JSON values
     ) -> None:
         self.columns, self.dynamics, self.rule = columns, dynamics, rule
         self.by, self.time, self.unit, self.container, self.dates = by, time, unit, container, dates
@@ -149,7 +127,7 @@ class SequenceModel:
 
     @cached_property
     def chain(self) -> Chain:
-        """The chain on its grid, in double precision; made when it is first needed."""
+        """The chain on its grid, in double precision."""
         return self._chain_on(1)
 
     def _chain_on(self, refine: int) -> Chain:
@@ -162,36 +140,39 @@ class SequenceModel:
             return double(normal_points(2 * refine * double.points, double.dims))  # type: ignore[no-any-return]
 
     def log_prob(self, data: Any) -> Numbers:
-        """``log p(x)`` of each sequence, natural and in the units of the data, ``(sequences,)``."""
+        """``log p(x)`` of each sequence, in nats and in the units of the data, ``(sequences,)``."""
         return np.array([steps.sum() for steps in self._steps(self._read(data))])
 
     def surprise(self, data: Any) -> Any:
-        """``-log p(x_t | x_1 … x_{t-1})`` of every step: high where the past did not announce a row."""
+        """``-log p(x_t | x_1 … x_{t-1})`` of every step: high for rows that are improbable given the past."""
         sequences = self._read(data)
         return sequences.shaped([-steps for steps in self._steps(sequences)])
 
     def error(self, data: Any) -> Numbers:
-        """How much ``log_prob`` changes on a finer grid, which is also wider if the model is a known one."""
+        """The change of ``log_prob`` on a finer grid, which is also wider for a known chain, ``(sequences,)``."""
         sequences = self._read(data)
         finer = SequenceModel(self.columns, self.dynamics, rule=self.rule, unit=self.unit)
         finer.chain = self._chain_on(2)
-        here = np.array([steps.sum() for steps in self._steps(sequences)])
-        there = np.array([steps.sum() for steps in finer._steps(sequences)])
-        found: Numbers = np.abs(there - here)
-        return found
+        return np.asarray(np.abs(finer.log_prob(sequences) - self.log_prob(sequences)))
 
     def filter(self, data: Any) -> Any:
         """The latent at each step given the rows up to it: a ``StatePosterior`` for each sequence."""
-        sequences = self._read(data)
-        return sequences.shaped([self._posterior(sequences, i, p) for i, p in self._states(sequences, False)])
+        return self._posteriors(data, smooth=False)
 
     def smooth(self, data: Any) -> Any:
         """The latent at each step given all rows: a ``StatePosterior`` for each sequence."""
-        sequences = self._read(data)
-        return sequences.shaped([self._posterior(sequences, i, p) for i, p in self._states(sequences, True)])
+        return self._posteriors(data, smooth=True)
+
+    def _posteriors(self, data: Any, smooth: bool) -> Any:
+        sequences, nodes = self._read(data), self.chain.nodes.numpy()
+        found = [
+            StatePosterior(nodes, probabilities.numpy(), self._times(sequences, i))
+            for i, probabilities in self._states(sequences, smooth)
+        ]
+        return sequences.shaped(found)
 
     def predict(self, data: Any, quantiles: Sequence[float] = QUANTILES) -> Any:
-        """The distribution of every row given those before it: a ``Forecast`` for each sequence."""
+        """The distribution of every row given the rows before it: a ``Forecast`` for each sequence."""
         sequences = self._read(data)
         levels = _levels(quantiles)
         found = [
@@ -203,7 +184,7 @@ class SequenceModel:
     def pit(self, data: Any, seed: int = 0) -> Any:
         """``P(X_t ≤ x_t | x_1 … x_{t-1})`` of every cell, ``(T, C)``: uniform if the forecasts are calibrated.
 
-        Discrete values are spread evenly over their jump, at random. Missing cells are NaN.
+        A discrete value gets a random position in its jump of the distribution function. Missing cells are NaN.
         """
         sequences, source = self._read(data), _generator(seed)
         encoded = [self.columns.encode(table) for table in sequences.tables]
@@ -213,7 +194,7 @@ class SequenceModel:
         """The distribution of every column at the next steps: a ``Forecast`` for each sequence.
 
         Args:
-            data: What is known.
+            data: The known rows.
             steps: The number of steps ahead, each one unit of time.
             quantiles: The levels of the quantiles.
         """
@@ -226,21 +207,20 @@ class SequenceModel:
         return sequences.shaped(found)
 
     def sample(self, length: int, n: int | None = None, given: Any = None, seed: int = 0) -> Any:
-        """Draw a sequence, or how one goes on.
+        """Draw sequences, or continuations of a sequence.
 
         Args:
             length: The number of steps.
-            n: The number of sequences, which then come in a list; None for one alone.
-            given: The steps before the first: one sequence.
-            seed: Decides the draws.
+            n: The number of sequences, which are returned in a list; None for a single one.
+            given: The sequence to continue.
+            seed: The seed of the draws.
         """
         length, count, source = check_integer("length", length), check_integer("n", n or 1), _generator(seed)
         gaps = torch.ones(length, dtype=torch.float64)
         if given is None:
             first = torch.multinomial(self.chain.start.expand(count, -1), 1, generator=source)
-            states = (
-                torch.cat((first, self.chain.draw_ahead(first[:, 0], gaps[1:], source)), 1) if length > 1 else first
-            )
+            ahead = [self.chain.draw_ahead(first[:, 0], gaps[1:], source)] if length > 1 else []
+            states = torch.cat((first, *ahead), 1)
         else:
             sequences = self._read(given)
             if len(sequences.tables) != 1:
@@ -249,24 +229,28 @@ class SequenceModel:
             start = torch.multinomial(last.expand(count, -1), 1, generator=source)[:, 0]
             states = self.chain.draw_ahead(start, gaps, source)
         rows = self.chain.emit(states, source).numpy()
-        drawn = [assemble(self.columns.decode(part), self.container) for part in rows]
+        drawn = [assemble(self.container, self.columns.decode(part), {}) for part in rows]
         return drawn[0] if n is None else drawn
 
     def impute(self, data: Any, how: str = "mean", seed: int = 0) -> Any:
-        """The data with their missing cells filled given all rows of their sequence; other cells stay as they are.
+        """The data with missing cells filled given all rows of their sequence; observed cells do not change.
 
         Args:
             data: The data.
-            how: ``"mean"``: expectations, and the most probable category. ``"median"``. ``"sample"``: a draw from the
-                joint distribution of what is missing.
-            seed: Decides the draws.
+            how: ``"mean"`` or ``"median"`` of numbers, with the most probable category; or ``"sample"``, a draw from
+                the joint distribution of all missing cells.
+            seed: The seed of the draws.
         """
         check_choice("how", how, HOW)
         sequences, source = self._read(data), _generator(seed)
+        gaps = gaps_of(sequences, self.unit, self.dynamics.timed)
         filled = []
         for i, weights in self._states(sequences, how != "sample"):
             rows = self.columns.encode(sequences.tables[i])
-            new = self._completed(sequences, i, weights, how, source)
+            if how == "sample":
+                new = self.chain.emit(self.chain.draw_states(weights, gaps[i], source, 1)[0], source)
+            else:
+                new = self._expected(weights, how)
             table = self.columns.decode(torch.where(rows.isnan(), new, rows).numpy())
             filled.append(_overlaid(sequences.tables[i], table, rows.isnan().numpy(), self.columns.names))
         return _rebuilt(data, sequences, filled)
@@ -276,20 +260,20 @@ class SequenceModel:
         return OnlineFilter(self)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Save a learned model with what it knows of its columns: safetensors and JSON. ``load`` reads it."""
+        """Save a learned model and its columns as safetensors and JSON. ``load`` reads it."""
         if not isinstance(self.dynamics, SequencePIC) or not isinstance(self.columns, SchemaColumns):
             remedy = "keep the program that makes it"
-            raise ArgumentError("model", "a learned model", "one made of functions, which a file cannot hold", remedy)
+            raise ArgumentError("model", "a learned model", "a model of functions, which cannot be saved", remedy)
         about = {"by": self.by, "time": self.time, "unit": self.unit, "container": self.container, "dates": self.dates}
         save_chain(self.dynamics, path, self.columns.schema.to_json(), about, self.summary)
 
     @classmethod
     def load(cls, path: str | PathLike[str], families: Sequence[type[Family]] = ()) -> SequenceModel:
-        """Load a model that ``save`` wrote; this runs no code from the file.
+        """Load a model that ``save`` wrote. This runs no code from the file.
 
         Args:
             path: The folder or the file.
-            families: The classes of families of one's own that the columns have.
+            families: Custom classes of families of the columns.
         """
         dynamics, schema, about, summary = load_chain(Path(path), families)
         return cls(SchemaColumns(schema), dynamics, summary=summary, **about)
@@ -303,28 +287,23 @@ class SequenceModel:
         return f"SequenceModel({', '.join(self.columns.names)}; {dims}, {count:,} parameters, {size} states)"
 
     def _read(self, data: Any) -> Sequences:
-        sequences = data if isinstance(data, Sequences) else read_sequences(data, *self._roles(data))
+        if isinstance(data, Sequences):
+            sequences = data
+        else:
+            listed = isinstance(data, list | tuple)
+            names = _names((data[0] if data else {}) if listed else data)
+            if self.time is not None and self.time not in names and self.dynamics.timed:
+                expected = f"the column {self.time!r} of the times"
+                raise ArgumentError("data", expected, "none", "the steps differ in length")
+            by = self.by if self.by in names and not listed else None
+            sequences = read_sequences(data, by, self.time if self.time in names else None)
         for table in sequences.tables:
             if not len(next(iter(table.values()))):
                 raise ArgumentError("data", "at least one row in every sequence", "an empty one")
         return sequences
 
-    def _roles(self, data: Any) -> tuple[str | None, str | None]:
-        """The columns of sequences and times, if the data have them."""
-        if isinstance(data, list | tuple):
-            return None, self._time_of(data[0] if data else {})
-        names = _names(data)
-        return (self.by if self.by in names else None), self._time_of(data)
-
-    def _time_of(self, table: Any) -> str | None:
-        if self.time in _names(table):
-            return self.time
-        if self.time is not None and self.dynamics.timed:
-            raise ArgumentError("data", f"the column {self.time!r} of the times", "none", "the steps differ in length")
-        return None
-
     def _batches(self, sequences: Sequences) -> Iterator[tuple[Batch, list[int]]]:
-        """Sequences to be computed together, and their numbers."""
+        """Batches of sequences, and the numbers of these."""
         encoded = [self.columns.encode(table) for table in sequences.tables]
         gaps = gaps_of(sequences, self.unit, self.dynamics.timed)
         most = max(1, _MOST_NUMBERS // len(self.chain.start))
@@ -338,7 +317,7 @@ class SequenceModel:
             start = stop
 
     def _steps(self, sequences: Sequences) -> list[Numbers]:
-        """``log p(x_t | x_<t)`` in the units of the user, for each sequence."""
+        """``log p(x_t | x_<t)`` of each sequence in the units of the data."""
         found: list[Numbers] = []
         for batch, _ in self._batches(sequences):
             logs = self.chain.passes(batch)[0] - self.columns.log_slopes(batch.x)
@@ -346,14 +325,14 @@ class SequenceModel:
         return found
 
     def _states(self, sequences: Sequences, smooth: bool) -> Iterator[tuple[int, Tensor]]:
-        """The filtered or smoothed probabilities ``(T, N)`` of each sequence."""
+        """The filtered or smoothed probabilities ``(T, N)`` of each sequence, after its number."""
         for batch, numbers in self._batches(sequences):
             _, filtered, smoothed = self.chain.passes(batch, smooth=smooth)
             found = smoothed if smoothed is not None else filtered
             yield from zip(numbers, batch.split(found), strict=True)
 
     def _predicted(self, sequences: Sequences) -> Iterator[tuple[int, Tensor]]:
-        """The probabilities of the states before a row is seen, ``(T, N)``."""
+        """The probabilities ``(T, N)`` of the states of each sequence given the rows before, after its number."""
         gaps = gaps_of(sequences, self.unit, self.dynamics.timed)
         for i, filtered in self._states(sequences, False):
             found = torch.empty_like(filtered)
@@ -363,16 +342,13 @@ class SequenceModel:
                 found[places + 1] = filtered[places] @ self.chain.transition(gap.reshape(1))[0]
             yield i, found
 
-    def _posterior(self, sequences: Sequences, number: int, probabilities: Tensor) -> StatePosterior:
-        return StatePosterior(self.chain.nodes.numpy(), probabilities.numpy(), self._times(sequences, number))
-
     def _times(self, sequences: Sequences, number: int) -> Numbers:
         if sequences.times is not None:
             return np.asarray(sequences.times[number])
         return np.arange(len(sequences.rows[number]), dtype=np.float64)
 
     def _following(self, times: Numbers, steps: int) -> npt.NDArray[Any]:
-        """The times of further steps; dates that are whole months apart stay so."""
+        """The times of the next steps; dates with a step of whole months keep their day of the month."""
         ahead = np.arange(1, steps + 1)
         days = times.astype(np.int64).astype("datetime64[D]")
         months = days.astype("datetime64[M]")
@@ -385,11 +361,10 @@ class SequenceModel:
         return found.astype("datetime64[ns]")
 
     def _shown(self, times: Numbers) -> npt.NDArray[Any]:
-        found: npt.NDArray[Any] = np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times
-        return found
+        return np.asarray(np.round(times * 86_400e9).astype("datetime64[ns]") if self.dates else times)
 
     def _forecast(self, weights: Tensor, levels: tuple[float, ...], times: npt.NDArray[Any]) -> Forecast:
-        """The mixtures of all columns when states have the distributions ``weights`` ``(T, N)``."""
+        """The distributions of all columns if the states have the distributions ``weights`` ``(T, N)``."""
         mean, quantiles, masses, categories = {}, {}, {}, {}
         expected = self.chain.means(weights)
         for column, name in enumerate(self.columns.names):
@@ -417,14 +392,8 @@ class SequenceModel:
             found[seen, column] = share.clamp(0, 1)
         return found.numpy()
 
-    def _completed(
-        self, sequences: Sequences, number: int, weights: Tensor, how: str, source: torch.Generator
-    ) -> Tensor:
-        """Values for all cells of a sequence."""
-        if how == "sample":
-            gaps = gaps_of(sequences, self.unit, self.dynamics.timed)[number]
-            states = self.chain.draw_states(weights, gaps, source, 1)[0]
-            return self.chain.emit(states, source)
+    def _expected(self, weights: Tensor, how: str) -> Tensor:
+        """The mean or median, or the most probable category, of all cells of a sequence, ``(T, C)``."""
         found = self.chain.means(weights)
         for column, (family, params) in enumerate(self.chain.inputs):
             table = family.table(params[0]) if self.columns.labels(column) else None
@@ -444,42 +413,42 @@ class OnlineFilter:
 
     def __init__(self, model: SequenceModel) -> None:
         self.model, self.surprise = model, 0.0
-        self._state: Tensor | None = None
+        self._state, self._begun = model.chain.start, False
         self._time = 0.0
         self._usual = None if model.dynamics.timed else model.chain.transition(torch.ones(1))[0]
 
     @torch.no_grad()
     def update(self, row: Any, time: Any = None) -> float:
-        """Take the next row and return how surprising it is.
+        """Take the next row and return its surprise.
 
         Args:
-            row: A mapping from names to values, or the values in the order of the columns; missing ones are NaN.
-            time: Its time; one unit after the row before by default.
+            row: A mapping from names to values, or the values in the order of the columns; NaN is missing.
+            time: Its time; by default one unit after the row before.
         """
         chain = self.model.chain
         x = self.model.columns.encode(_single(row, self.model.columns.names))
-        state = self._state @ self._table(time) if self._state is not None else chain.start
-        if self._state is None and time is not None:
+        state = self._state
+        if self._begun:
+            state = state @ self._table(time)
+        elif time is not None:
             self._time = _moment(time)
         emission = chain.log_emission(x)[0]
         top = emission.max()
         joint = state.clamp(min=1e-200) * (emission - top).exp()
         total = joint.sum()
-        self._state = joint / total
+        self._state, self._begun = joint / total, True
         self.surprise = float(self.model.columns.log_slopes(x)[0] - total.log() - top)
         return self.surprise
 
     @property
     def state(self) -> StatePosterior:
         """The latent given the rows so far."""
-        probabilities = self._state if self._state is not None else self.model.chain.start
-        return StatePosterior(self.model.chain.nodes.numpy(), probabilities[None].numpy(), np.array([self._time]))
+        return StatePosterior(self.model.chain.nodes.numpy(), self._state[None].numpy(), np.array([self._time]))
 
     def forecast(self, steps: int, quantiles: Sequence[float] = QUANTILES) -> Forecast:
         """The distribution of every column at the next steps."""
         steps = check_integer("steps", steps)
-        state = self._state if self._state is not None else self.model.chain.start
-        weights = self.model.chain.ahead(state[None], torch.ones(steps, dtype=torch.float64))[:, 0]
+        weights = self.model.chain.ahead(self._state[None], torch.ones(steps, dtype=torch.float64))[:, 0]
         times = self.model._following(np.array([self._time]), steps)
         return self.model._forecast(weights, _levels(quantiles), times)
 
@@ -502,15 +471,15 @@ def state_space(
     rule: Rule = DEFAULT_RULE,
     on: Mapping[str, tuple[float, float]] | None = None,
 ) -> SequenceModel:
-    """A chain of known functions: the same network at every step, and how each latent goes on from step to step.
+    """A chain of known functions: the same network at every step, and the transition of each latent.
 
     Args:
         net: The first step: its latents with their densities, and the observed variables given the latents.
         then: For each latent its density given latents one step before. A parent called ``"dt"`` is the time between
             the steps; without it a time of k units is k steps.
-        rule: The quadrature rule for each latent; with d latents a grid has N^d states.
-        on: The interval of each latent; needed unless the chain is linear-Gaussian and stationary, or the density has
-            a domain.
+        rule: The quadrature rule for each latent; the grid of d latents has N^d states.
+        on: The interval of each latent. It can be left out if the chain is linear-Gaussian and stationary, or if the
+            density has a finite domain.
 
     Example:
         >>> import picirc as pc
@@ -523,18 +492,14 @@ def state_space(
     """
     if not isinstance(net, BayesNet):
         raise ArgumentError("net", "a pc.BayesNet of the first step", net)
-    known = StateSpace(net, then, on)
-    model = SequenceModel(PlainColumns(tuple(net.variables), ()), known, rule=rule, time="time")
-    model.columns = PlainColumns(tuple(net.variables), [family for family, _ in model.chain.inputs])
+    model = SequenceModel(Columns((), ()), StateSpace(net, then, on), rule=rule, time="time")
+    model.columns = Columns(tuple(net.variables), [family for family, _ in model.chain.inputs])
     return model
 
 
 @torch.no_grad()
 def mixture_quantiles(family: Family, params: Tensor, weights: Tensor, levels: Sequence[float]) -> Tensor:
-    """Quantiles ``(T, levels)`` of mixtures with weights ``(T, N)`` of one family, by bisection.
-
-    The distribution function of a mixture lies between those of its parts, so its quantiles lie where those do.
-    """
+    """Quantiles ``(T, levels)`` of mixtures of one family with weights ``(T, N)``, by bisection."""
     steps, goal = len(weights), torch.tensor(levels, dtype=torch.float64).repeat(len(weights))  # (T · Q,)
     if not len(levels):
         return weights.new_empty(steps, 0)
@@ -598,7 +563,7 @@ def _overlaid(
     gaps: npt.NDArray[np.bool_],
     names: Sequence[str],
 ) -> dict[str, npt.NDArray[Any]]:
-    """The user's columns with new values in their gaps."""
+    """The user's columns with new values in place of missing ones."""
     found = {}
     for place, name in enumerate(names):
         if name not in own and len(own) == len(names):
@@ -611,12 +576,10 @@ def _overlaid(
 
 
 def _rebuilt(data: Any, sequences: Sequences, filled: Sequence[dict[str, npt.NDArray[Any]]]) -> Any:
-    """Filled columns in tables of the kind that they came in, with the columns that no model fills."""
+    """The data with filled columns, in tables of their own kind; other columns do not change."""
     if isinstance(data, list | tuple):
-        made = []
-        for table, columns, rows in zip(data, filled, sequences.rows, strict=True):
-            made.append(_scattered(table, [columns], [rows]))
-        return made
+        parts = zip(data, filled, sequences.rows, strict=True)
+        return [_scattered(table, [columns], [rows]) for table, columns, rows in parts]
     return _scattered(data, filled, sequences.rows)
 
 
@@ -624,5 +587,5 @@ def _scattered(table: Any, filled: Sequence[dict[str, npt.NDArray[Any]]], rows: 
     own, container = columns_of(table)
     order = np.argsort(np.concatenate(rows), kind="stable")
     new = {name: np.concatenate([part[name] for part in filled])[order] for name in filled[0]}
-    made = assemble({name: new.get(name, values) for name, values in own.items()}, container)
+    made = assemble(container, {name: new.get(name, values) for name, values in own.items()}, {})
     return made[:, 0] if container == "numpy" and np.ndim(table) == 1 else made

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chains whose functions are neural nets: one transition for all steps, one emission for each column.
+"""Chains of neural functions: one transition for all steps, one emission for each column.
 
 The latent has d dimensions and the reference density N(0, I). The transition is a Gaussian step times a correction,
 
     p(z' | z) ∝ N(z'; μ(z), σ(z)²) · exp(⟨a(z), b(z')⟩),
 
-normalised over the grid. The nets see z and z' one at a time, so that N points cost N evaluations and not N². With
-irregular times they also see the time since the step before, and the Gaussian step relaxes towards μ(z):
-its mean is z + (1 - e^(-k·dt)) (μ(z) - z) and its variance (1 - e^(-2k·dt)) σ(z)².
+normalised over the grid. The nets are functions of z or of z', so that N points cost N evaluations and not N². With
+irregular times they also depend on the time dt since the step before, and the Gaussian step relaxes towards μ(z): its
+mean is z + (1 - e^(-k·dt)) (μ(z) - z) and its variance (1 - e^(-2k·dt)) σ(z)².
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from picirc.sequences.chain import Chain, normalised, repeated
 from picirc.tables import Schema
 
 _RIDGE = 1e-3
-_KERNEL = 0.35  # the width of the neighbourhoods from which emissions start, in units of the latent
+_KERNEL = 0.35  # the width of the kernel that initialises the emissions, in units of the latent
 
 
 def normal_points(n: int, dims: int, shift: Tensor | None = None) -> Tensor:
-    """Points ``(n, dims)`` of equal weight under N(0, I): quantiles of a lattice, which a shift moves around.
+    """Points ``(n, dims)`` of equal weight under N(0, I): normal quantiles of a lattice, moved by a shift.
 
-    In one dimension these are the midpoints of n equal cells of probability. In several, coordinate j of point i is
-    the fractional part of i·α_j, with the powers α_j of the generalised golden ratio, whose multiples spread evenly.
+    In one dimension these are the midpoints of n cells of equal probability. In several dimensions, coordinate j of
+    point i is the fractional part of i·α_j, with α_j the powers of the generalised golden ratio, whose multiples are
+    spread evenly.
     """
     if dims == 1:
-        u = (torch.arange(n, dtype=torch.float64).unsqueeze(1)) / n
+        u = torch.arange(n, dtype=torch.float64).unsqueeze(1) / n
     else:
         ratio = 2.0
         for _ in range(64):
@@ -55,7 +56,7 @@ def normal_points(n: int, dims: int, shift: Tensor | None = None) -> Tensor:
 
 
 class _Features(nn.Module):
-    """``[1, z, tanh(W z + b)]``, where an affine function of z is there from the start."""
+    """``[1, z, tanh(W z + b)]``, which includes the affine functions of z."""
 
     def __init__(self, dims: int, width: int, generator: torch.Generator | None) -> None:
         super().__init__()
@@ -69,27 +70,17 @@ class _Features(nn.Module):
 
 
 class SequencePIC(nn.Module):
-    """A homogeneous chain with neural functions; called with points it returns the ``Chain`` on them.
-
-    Args:
-        families: The family of each column.
-        dims: The number d of dimensions of the latent.
-        width: The number of hidden units of each net.
-        rank: The number of features of the correction of the transition.
-        points: The number of points of the grids it is trained on, which bounds how narrow a step can be.
-        timed: Whether steps have different lengths, which the transition then takes into account.
-        generator: Source of the initial values.
-    """
+    """A homogeneous chain with neural functions. Called with points, it returns the ``Chain`` on them."""
 
     def __init__(
         self,
-        families: Sequence[Family],
-        dims: int = 2,
-        width: int = 32,
-        rank: int = 16,
-        points: int = 64,
-        timed: bool = False,
-        generator: torch.Generator | None = None,
+        families: Sequence[Family],  # of the columns
+        dims: int = 2,  # d, the number of dimensions of the latent
+        width: int = 32,  # the number of hidden units of each net
+        rank: int = 16,  # the number of features of the correction of the transition
+        points: int = 64,  # of the training grids; they bound the standard deviation of a step from below
+        timed: bool = False,  # whether the transition depends on the time between steps
+        generator: torch.Generator | None = None,  # of the initial values
     ) -> None:
         super().__init__()
         if not families:
@@ -101,34 +92,30 @@ class SequencePIC(nn.Module):
         self.before = _Features(self.dims + self.timed, self.width, generator)
         self.after = _Features(self.dims, self.width, generator)
         self.emit = _Features(self.dims, self.width, generator)
-        self.mean = nn.Parameter(torch.cat((torch.zeros(1, dims), 0.9 * torch.eye(dims), self._zeros(dims))))
-        spread = torch.full((1, dims), math.log(0.45))
-        self.spread = nn.Parameter(torch.cat((spread, torch.zeros(self.before.size - 1, dims))))
+        mean, spread = torch.zeros(self.before.size, dims), torch.zeros(self.before.size, dims)
+        mean[1 : 1 + dims], spread[0] = 0.9 * torch.eye(dims), math.log(0.45)
+        self.mean, self.spread = nn.Parameter(mean), nn.Parameter(spread)
         noise = torch.randn(self.after.size, self.rank, generator=generator) / math.sqrt(self.after.size)
-        self.key = nn.Parameter(torch.zeros(self.before.size, self.rank))
-        self.value = nn.Parameter(noise)
+        self.key, self.value = nn.Parameter(torch.zeros(self.before.size, self.rank)), nn.Parameter(noise)
         self.start = nn.Parameter(torch.zeros(self.after.size))
         self.rates = nn.Parameter(torch.zeros(dims)) if self.timed else None
         self.heads = nn.ParameterList(nn.Parameter(torch.zeros(self.emit.size, f.size)) for f in self.families)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that make a chain of the same shape."""
+        """The arguments of the constructor."""
         sizes = {"dims": self.dims, "width": self.width, "rank": self.rank, "points": self.points}
         return {"families": self.families, **sizes, "timed": self.timed}
-
-    def _zeros(self, dims: int) -> Tensor:
-        return torch.zeros(self.before.size - 1 - dims, dims)
 
     def forward(self, points: Tensor) -> Chain:
         """The chain on points ``(N, d)`` of equal weight under N(0, I)."""
         z = points.to(self.mean.dtype)
         after = self.after(z)
-        # A density over a rule of equal weights under φ is divided by φ.
+        # The points have equal weights under φ, so densities are divided by φ.
         reference = 0.5 * z.square().sum(1)  # (N,)
         log_start = after @ self.start
         value = after @ self.value
-        floor = 1.25 * self.points ** (-1 / self.dims)  # the least spread of a step that the grids resolve
+        floor = 1.25 * self.points ** (-1 / self.dims)  # the smallest standard deviation that the grids resolve
         single = None if self.timed else self._tables(z, None, value, reference, floor)
 
         def transition(gaps: Tensor) -> Tensor:
@@ -144,7 +131,7 @@ class SequencePIC(nn.Module):
         return Chain(z, normalised(log_start), transition, inputs)
 
     def _tables(self, z: Tensor, gaps: Tensor | None, value: Tensor, reference: Tensor, floor: float) -> Tensor:
-        """The transition of each gap ``(D,)``, or of a usual step if there are none: ``(D, N, N)``."""
+        """The transitions ``(D, N, N)`` of gaps ``(D,)``; without gaps, the one transition ``(1, N, N)``."""
         if gaps is None:
             before = self.before(z).unsqueeze(0)  # (1, N, F)
             mean, spread = before @ self.mean, (before @ self.spread).clamp(-8, 4).exp()  # (1, N, d)
@@ -159,17 +146,17 @@ class SequencePIC(nn.Module):
             spread = (1 - decay.square()).sqrt() * (before @ self.spread).clamp(-8, 4).exp()
             key = (before @ self.key) * (1 - decay.prod(2, keepdim=True))
         precision = 1 / (spread.square() + floor**2)
-        # -½ Σ_j (z'_j - μ_j)² / σ_j², as products of matrices; what does not depend on z' does not matter.
+        # -½ Σ_j (z'_j - μ_j)² / σ_j² as matrix products, without the terms that do not depend on z'.
         logs = (mean * precision) @ z.T - 0.5 * precision @ z.square().T
         return normalised(logs + key @ value.T + reference)
 
 
 @torch.no_grad()
 def initialise(model: SequencePIC, sequences: Sequence[Tensor]) -> None:
-    """Start from the data: a latent guessed for every step, and nets fitted to these guesses by least squares.
+    """Initialise the nets by least squares, from a guess of the latent at every step.
 
-    The guess is the principal part of a window of three steps, with the ranks of each coordinate turned into normal
-    scores. Level and slope of a series are such parts, so the first transition already follows trends and cycles.
+    The guess consists of the principal components of a window of three steps, transformed to normal scores. They
+    include level and slope of a series, so the initial transition already follows trends and cycles.
     """
     guesses = _guesses(model, sequences)
     before = torch.cat([z[:-1] for z in guesses])
@@ -190,7 +177,7 @@ def initialise(model: SequencePIC, sequences: Sequence[Tensor]) -> None:
 
 
 def _guesses(model: SequencePIC, sequences: Sequence[Tensor]) -> list[Tensor]:
-    """A latent ``(T, d)`` for every step of each sequence."""
+    """A guess of the latent at every step of each sequence, ``(T, d)``."""
     rows = [_numbers(model.families, x) for x in sequences]
     rows = [row - torch.cat(rows).mean(0) for row in rows]
     windows = [torch.cat((row[[0, *range(len(row) - 1)]], row, row[[*range(1, len(row)), -1]]), 1) for row in rows]
@@ -206,7 +193,7 @@ def _guesses(model: SequencePIC, sequences: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _numbers(families: Sequence[Family], x: Tensor) -> Tensor:
-    """Columns as numbers of about unit variance: values of finite families one by one, others as they are."""
+    """Columns as numbers of about unit variance, with indicators for categories."""
     parts = []
     for column, family in enumerate(families):
         values = x[:, column].double()
@@ -223,7 +210,7 @@ def _numbers(families: Sequence[Family], x: Tensor) -> Tensor:
 
 
 def _initialise_emissions(model: SequencePIC, z: Tensor, x: Tensor) -> None:
-    """Fit every column in the neighbourhood of some points, and the heads to what is found there."""
+    """Fit the family of every column around some points of the latent, and the heads to these parameters."""
     if len(z) > 4096:
         some = torch.linspace(0, len(z) - 1, 4096).long()
         z, x = z[some], x[some]
@@ -243,7 +230,7 @@ def _initialise_emissions(model: SequencePIC, z: Tensor, x: Tensor) -> None:
                 found = family.expected_statistics(params, values, flow)
                 params = family.from_statistics(params, found, smoothing=1.0)
             raw = family.unconstrain(params)[0]
-        except NotImplementedError:  # a family that can only be learned by gradients
+        except NotImplementedError:  # a family without EM
             continue
         head.copy_(_least_squares(features, raw))
 
@@ -262,8 +249,8 @@ def _least_squares(features: Tensor, targets: Tensor) -> Tensor:
 
 KIND = "SequencePIC"
 _SETTINGS = {"dims": int, "width": int, "rank": int, "points": int, "timed": bool}
-_MOST = 2**20  # of any size in a description
-# A saved model may ask for a transition of this many weights, or of this many for each of its numbers.
+_MOST = 2**20  # the largest size in a description
+# The transition of a saved model may have this many weights, or this many for each parameter.
 _LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER = 2**23, 1024
 _CONTAINERS = ("numpy", "mapping", "pandas", "polars", "pyarrow", "modin", "cudf")
 
@@ -275,7 +262,7 @@ def save_chain(
     about: Mapping[str, Any],
     summary: Mapping[str, Any],
 ) -> None:
-    """Write a chain, its columns and the summary of its data atomically."""
+    """Write a chain, its columns and its summary to a file, atomically."""
     _check_size(model)
     tensors = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     for name, tensor in tensors.items():
@@ -289,7 +276,7 @@ def save_chain(
 def load_chain(
     path: Path, families: Sequence[type[Family]]
 ) -> tuple[SequencePIC, Schema, dict[str, Any], dict[str, Any]]:
-    """Read what ``save_chain`` wrote; a file that is not what it claims to be is refused."""
+    """Read what ``save_chain`` wrote; other files raise an error."""
     file = file_of(path, "SequenceModel.save")
     with refusing(file):
         metadata, tensors, _ = read_file(file)
@@ -303,8 +290,11 @@ def load_chain(
         options: dict[str, Any] = {name: take(settings, name, wanted) for name, wanted in _SETTINGS.items()}
         if any(not 0 <= int(value) <= _MOST for value in options.values()):
             raise ArgumentError("settings", f"sizes up to {_MOST:,}", repr(options)[:80])
-        with torch.device("meta"):
-            model = SequencePIC(schema.families, **options)
+        # A model on "meta" would need no check, but import torch's compiler, which takes seconds.
+        numbers, features = sum(tensor.numel() for tensor in tensors.values()), 1 + options["dims"] + options["width"]
+        if features * (options["dims"] + options["rank"] + sum(f.size for f in schema.families)) > numbers:
+            raise ArgumentError("settings", f"sizes of a model of {numbers:,} parameters", repr(options)[:80])
+        model = SequencePIC(schema.families, **options, generator=torch.Generator())
         _check_size(model)
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         check_tensors(tensors, description, shapes, torch.float32)
@@ -314,7 +304,7 @@ def load_chain(
 
 
 def _check_size(model: SequencePIC) -> None:
-    """Raise if the chain of a saved model would be far larger than the model."""
+    """Raise an error if the chain would be far larger than the model."""
     weights = (2 * model.points) ** 2
     most = max(_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER * sum(p.numel() for p in model.parameters()))
     if weights > most:

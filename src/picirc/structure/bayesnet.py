@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bayesian networks with continuous and discrete latents, written by hand, and the order of directed graphs."""
+"""Bayesian networks with continuous and discrete latents, and the topological order of directed graphs."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Protocol
 
 from picirc.errors import ArgumentError
@@ -19,9 +20,6 @@ def topological_order(parents: Mapping[str, Sequence[str]]) -> list[str]:
     Args:
         parents: The parents of every node; every parent is itself a key.
 
-    Returns:
-        Every key once.
-
     Raises:
         ArgumentError: A parent is not a key, or the graph has a cycle, which the message lists.
 
@@ -31,63 +29,42 @@ def topological_order(parents: Mapping[str, Sequence[str]]) -> list[str]:
     """
     names = list(parents)
     index = {name: i for i, name in enumerate(names)}
-    children: dict[str, list[str]] = {name: [] for name in names}
-    waiting: dict[str, int] = {}
-    for name in names:
-        distinct = dict.fromkeys(parents[name])
-        for parent in distinct:
+    for name, own in parents.items():
+        for parent in own:
             if parent not in index:
                 raise ArgumentError("parents", f"parents of {name!r} that are nodes", parent, "declare it too")
-            children[parent].append(name)
-        waiting[name] = len(distinct)
-
-    ready = [i for i, name in enumerate(names) if waiting[name] == 0]  # sorted, hence a heap
+    sorter = TopologicalSorter(parents)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise ArgumentError("parents", "an acyclic graph", f"the cycle {' → '.join(error.args[1])}") from None
+    ready: list[int] = []
     order: list[str] = []
-    while ready:
-        name = names[heapq.heappop(ready)]
-        order.append(name)
-        for child in children[name]:
-            waiting[child] -= 1
-            if waiting[child] == 0:
-                heapq.heappush(ready, index[child])
-    if len(order) < len(names):
-        cycle = _cycle(parents, [name for name in names if waiting[name] > 0])
-        raise ArgumentError("parents", "an acyclic graph", f"the cycle {' → '.join(cycle)}")
+    while sorter:
+        for name in sorter.get_ready():
+            heapq.heappush(ready, index[name])
+        order.append(names[heapq.heappop(ready)])
+        sorter.done(order[-1])
     return order
 
 
-def _cycle(parents: Mapping[str, Sequence[str]], stuck: Sequence[str]) -> list[str]:
-    """Return a cycle among ``stuck``, in which every node has a parent; the first node is repeated at the end."""
-    members = set(stuck)
-    path: dict[str, None] = {}
-    node = stuck[0]
-    while node not in path:
-        path[node] = None
-        node = next(parent for parent in parents[node] if parent in members)
-    walked = list(path)
-    cycle = walked[walked.index(node) :][::-1]  # the walk went from child to parent
-    rank = {name: i for i, name in enumerate(stuck)}
-    start = cycle.index(min(cycle, key=rank.__getitem__))
-    return [*cycle[start:], *cycle[: start + 1]]
-
-
 class Function(Protocol):
-    """A conditional density, of which the structure only needs the parents."""
+    """A conditional density. Structures only use the names of its parents."""
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The names of what it is conditioned on."""
+        """The names of the variables it is conditioned on."""
 
 
 def check_function(function: object) -> None:
-    """Raise an error unless ``function`` has parents, as the function of a variable or a unit must."""
+    """Raise an error unless ``function`` has a tuple of parents."""
     if not isinstance(getattr(function, "parents", None), tuple):
         remedy = "use pc.LinearGaussian, pc.Conditional, pc.Discrete, pc.MultivariateNormal or pc.Density"
         raise ArgumentError("function", "a conditional density with a tuple of parents", function, remedy)
 
 
 def variable_names(names: str | Sequence[str], function: Function) -> tuple[str, ...]:
-    """Check the names of observed variables: one, or as many as the function is a joint density of."""
+    """Return the names of observed variables as a tuple: one, or as many as the function is a joint density of."""
     found = (names,) if isinstance(names, str) else tuple(names)
     dims = getattr(function, "dims", 0) or 1
     if not all(isinstance(name, str) and name for name in found) or len(set(found)) != len(found):
@@ -119,27 +96,29 @@ class BayesNet:
     def __init__(self) -> None:
         self._latents: dict[str, Function] = {}
         self._inputs: dict[tuple[str, ...], Function] = {}
-        self._variables: dict[str, Function] = {}
+        self._names: set[str] = set()
 
     def latent(self, name: str, function: Function) -> None:
         """Add the latent ``name`` with its density given its parents.
 
-        A function with finitely many values, such as ``pc.Discrete(3)``, makes it discrete, and
+        A function with finitely many values, such as ``pc.Discrete(3)``, makes the latent discrete, and
         ``pc.MultivariateNormal`` makes it a vector.
         """
         check_function(function)
-        (fresh,) = self._fresh(name)
-        self._latents[fresh] = function
+        if not isinstance(name, str) or not name:
+            raise ArgumentError("name", "a non-empty string", name)
+        self._claim(name)
+        self._latents[name] = function
 
     def observed(self, name: str | Sequence[str], function: Function) -> None:
-        """Add the observed variable ``name``, or several with a joint density, with its density given its parents.
+        """Add the observed variable ``name``, or several with a joint density, given its parents.
 
         A parent may be a latent or an observed variable.
         """
         check_function(function)
-        names = self._fresh(*variable_names(name, function))
+        names = variable_names(name, function)
+        self._claim(*names)
         self._inputs[names] = function
-        self._variables.update(dict.fromkeys(names, function))
 
     @property
     def latents(self) -> Mapping[str, Function]:
@@ -147,14 +126,14 @@ class BayesNet:
         return dict(self._latents)
 
     @property
-    def variables(self) -> Mapping[str, Function]:
-        """The observed variables and their functions, in the order of the data's columns: that of their addition."""
-        return dict(self._variables)
+    def inputs(self) -> Mapping[tuple[str, ...], Function]:
+        """The densities of the observed variables: of one each, or of several jointly."""
+        return dict(self._inputs)
 
     @property
-    def inputs(self) -> Mapping[tuple[str, ...], Function]:
-        """The densities of the observed variables: of each by itself, or of several jointly."""
-        return dict(self._inputs)
+    def variables(self) -> Mapping[str, Function]:
+        """The observed variables and their functions, in the order in which they were added: the data's columns."""
+        return {name: function for names, function in self._inputs.items() for name in names}
 
     @property
     def children_first(self) -> tuple[str, ...]:
@@ -165,38 +144,30 @@ class BayesNet:
 
     def check(self) -> None:
         """Raise an error that names the problem if no circuit can be built from the network."""
-        observed = self.variables
-        if not observed:
+        if not self._inputs:
             raise ArgumentError("net", "at least one observed variable", "none", "add one with net.observed(...)")
-        for name, function in {**self._latents, **observed}.items():
+        functions = self._latents | dict(self.variables)
+        for name, function in functions.items():
             for parent in function.parents:
-                self._check_parent(name, parent, observed)
-        topological_order({name: function.parents for name, function in {**self._latents, **observed}.items()})
+                if parent not in functions:
+                    expected, got = f"every parent of {name!r} to be in the network", f"the unknown name {parent!r}"
+                    latents = ", ".join(self._latents) or "none"
+                    remedy = f"add it with net.latent({parent!r}, ...); latents so far: {latents}"
+                    raise ArgumentError("net", expected, got, remedy)
+                if name in self._latents and parent not in self._latents:
+                    expected = f"the latent {name!r} to have latent parents only"
+                    remedy = (
+                        "the weights of a circuit are the same for all data points, and these would depend on the "
+                        f"data; let an observed variable depend on {parent!r} and {name!r} instead"
+                    )
+                    raise ArgumentError("net", expected, f"the observed parent {parent!r}", remedy)
+        topological_order({name: function.parents for name, function in functions.items()})
 
-    def _check_parent(self, name: str, parent: str, observed: Mapping[str, Function]) -> None:
-        if parent in observed and name in self._latents:
-            raise ArgumentError(
-                "net",
-                f"the latent {name!r} to have latent parents only",
-                f"the observed parent {parent!r}",
-                "the weights of a circuit are the same for all data points, and these would depend on the data; "
-                f"let an observed variable depend on {parent!r} and {name!r} instead",
-            )
-        if parent not in self._latents and parent not in observed:
-            raise ArgumentError(
-                "net",
-                f"every parent of {name!r} to be in the network",
-                f"the unknown name {parent!r}",
-                f"add it with net.latent({parent!r}, ...); latents so far: {', '.join(self._latents) or 'none'}",
-            )
-
-    def _fresh(self, *names: str) -> tuple[str, ...]:
+    def _claim(self, *names: str) -> None:
         for name in names:
-            if not isinstance(name, str) or not name:
-                raise ArgumentError("name", "a non-empty string", name)
-            if name in self._latents or name in self._variables:
+            if name in self._names:
                 raise ArgumentError("name", "a name not yet in the network", name, "names are unique; choose another")
-        return names
+        self._names.update(names)
 
     def __repr__(self) -> str:
         return f"BayesNet(latents: {', '.join(self._latents)}; observed: {', '.join(self.variables)})"

@@ -21,13 +21,11 @@ Kind = Literal["binary", "categorical", "ordinal", "gaussian"]
 Columns = Kind | Literal["auto"] | Sequence[str]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
-# Integers that span no more values than this keep every value as a level; wider ranges are cut into bins.
-MOST_LEVELS = 64
-# Rare categories of a column with more categories than this are merged: a table of two such columns fits into memory.
-MOST_CATEGORIES = 4096
-
-# Below this fraction of non-zeros a sparse matrix product is faster than a dense one (measured).
-SPARSE_DENSITY = 1 / 25
+MOST_LEVELS = 64  # integers with a wider range than this are divided into bins; otherwise every value is a level
+MOST_CATEGORIES = 4096  # rare categories beyond this number are merged, so that the table of two columns fits in memory
+SPARSE_DENSITY = (
+    1 / 25
+)  # below this fraction of non-zeros a sparse matrix product is faster than a dense one (measured)
 
 Values = npt.NDArray[Any]
 Matrix = npt.NDArray[np.float64]
@@ -36,17 +34,17 @@ Levels = npt.NDArray[np.unsignedinteger[Any]]
 
 @runtime_checkable
 class Parts(Protocol):
-    """A table that is read a part at a time, as often as needed.
+    """A table that is read in parts, as often as needed.
 
     Attributes:
-        some: Rows that decide the levels of the columns: among them the smallest and the largest value of each column
-            and every category.
+        some: The rows that determine the levels of the columns. They include the smallest and the largest value of each
+            column and every category.
     """
 
     some: Values
 
     def __iter__(self) -> Iterator[Values]:
-        """All rows, or those of this process."""
+        """Iterate over all rows, or those of this process, in parts."""
 
     def add_up(self, sums: Sequence[Matrix]) -> None:
         """Add up sums over all processes in place."""
@@ -68,14 +66,14 @@ def mutual_information(
         I = Σ_ab c_ab / c · log(c_ab · c / (c_a· · c_·b)).
 
     Ordinal columns with more than ``bins`` values are first divided into ``bins`` intervals with about equal numbers of
-    rows. Gaussian pairs: I = -½ log(1 - ρ²), with the correlation ρ shrunk by n / (n + smoothing) as if
+    rows. Gaussian pairs: I = -½ log(1 - ρ²), where the correlation ρ is multiplied by n / (n + smoothing), as if
     ``smoothing`` uncorrelated rows had been added. A Gaussian column in a pair with a discrete one is divided
     into intervals too. Rows in which either value is missing are ignored for the pair.
 
     Args:
-        X: The table, (rows, columns), NaN where a value is missing; or its parts, if it is too large for memory.
+        X: The table, (rows, columns), NaN where a value is missing; or its parts, if it does not fit in memory.
         columns: ``"auto"``, or the kinds (see :func:`column_kinds`).
-        bins: The largest number of levels of an ordinal (or cut Gaussian) column.
+        bins: The largest number of levels of an ordinal column, or of a Gaussian one in a pair with a discrete one.
         smoothing: The pseudo-count added to every cell of every contingency table, 0 or more.
         chunk: The maximum number of table cells in memory at once; the result does not depend on it.
 
@@ -116,7 +114,7 @@ def as_matrix(X: npt.ArrayLike) -> Values:
     Raises:
         ArgumentError: ``X`` is not a table of finite numbers (and NaN) with at least one row and one column.
     """
-    remedy = "give an array of integers, floats (NaN where missing) or booleans, one row an observation"
+    remedy = "give an array of integers, floats (NaN where missing) or booleans, one row per observation"
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64), np.nan)
     try:
@@ -134,7 +132,7 @@ def as_matrix(X: npt.ArrayLike) -> Values:
         raise ArgumentError("X", "at least one row and one column", f"shape {table.shape}")
     for column in range(table.shape[1]) if table.dtype.kind == "f" else ():
         if np.isinf(table[:, column]).any():
-            raise ArgumentError("X", "finite values", f"an infinite one in column {column}", "use NaN if missing")
+            raise ArgumentError("X", "finite values", f"an infinite one in column {column}", "mark missing ones by NaN")
     return table
 
 
@@ -162,8 +160,8 @@ def cut(values: Values, kind: Kind, bins: int) -> Values:
     """Divide the values of a column into levels, and return the largest value of each level in ascending order.
 
     Every value of a binary or categorical column is a level. Ordinal and Gaussian columns with more than ``bins``
-    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit, and columns with
-    more than 4,096 categories into 4,096, most of which hold a single category.
+    values are divided into at most ``bins`` intervals with numbers of rows as equal as ties permit. Columns with more
+    than 4,096 categories are divided into 4,096 intervals, most of which hold a single category.
     """
     distinct, counts = _value_counts(values[~np.isnan(values)] if values.dtype.kind == "f" else values)
     most = bins if kind in ("ordinal", "gaussian") else MOST_CATEGORIES
@@ -226,7 +224,7 @@ def _equal_frequency(counts: npt.NDArray[np.intp], bins: int) -> npt.NDArray[np.
 
 
 def _share(counts: npt.NDArray[np.intp], bins: int) -> float:
-    """Return the target number of rows per bin, if values with more rows than that get bins of their own."""
+    """Return the number of rows per bin if values with more rows than that get bins of their own."""
     frequent = np.zeros(len(counts), bool)
     while True:
         share = float(counts[~frequent].sum() / (bins - frequent.sum()))
@@ -237,15 +235,10 @@ def _share(counts: npt.NDArray[np.intp], bins: int) -> float:
 
 @dataclass(frozen=True)
 class _Group:
-    """Columns whose levels are counted together.
-
-    Attributes:
-        columns: The numbers of the columns.
-        ends: The largest value of each level of each column.
-    """
+    """Columns whose levels are counted together."""
 
     columns: tuple[int, ...]
-    ends: tuple[Values, ...]
+    ends: tuple[Values, ...]  # the largest value of each level of each column
 
     @property
     def size(self) -> int:
@@ -263,7 +256,7 @@ class _Indicators:
     """Indicators of the levels of a group of columns in some rows.
 
     The most frequent level of each column has no indicator, because its counts follow from those of the others. Missing
-    values are one more level, so that the counts of any pair of columns add up to the number of rows.
+    values are an additional level, so that the counts of any pair of columns add up to the number of rows.
     """
 
     matrix: Values | sparse.csr_array  # (row, level with an indicator)
@@ -274,7 +267,7 @@ class _Indicators:
 
 
 class _Part:
-    """Some rows of a table, and indicators of their levels, made when they are first needed."""
+    """Some rows of a table. The indicators of their levels are computed when they are first needed."""
 
     def __init__(self, rows: Values) -> None:
         self.rows = rows
@@ -283,7 +276,18 @@ class _Part:
     def indicators(self, group: _Group, chunk: int) -> _Indicators:
         """The indicators of a group of columns."""
         if group.columns not in self._made:
-            self._made[group.columns] = _indicators(self.rows, group, chunk)
+            found = [levels(self.rows[:, column], ends) for column, ends in zip(group.columns, group.ends, strict=True)]
+            # There is one more count if there are missing values.
+            counts = [np.bincount(level, minlength=len(ends)) for level, ends in zip(found, group.ends, strict=True)]
+            kept = [np.arange(len(count)) != np.argmax(count) for count in counts]
+            observed = [np.arange(len(count)) < len(ends) for count, ends in zip(counts, group.ends, strict=True)]
+            self._made[group.columns] = _Indicators(
+                matrix=_matrix(found, counts, kept, chunk),
+                counts=np.concatenate(counts).astype(np.float64),
+                kept=np.concatenate(kept),
+                observed=np.concatenate(observed),
+                starts=_starts([len(count) for count in counts]),
+            )
         return self._made[group.columns]
 
 
@@ -296,7 +300,7 @@ class _Tables:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The shapes of what is summed up over the rows."""
+        """The shapes of the sums over the rows."""
         return [(self.left.size, self.right.size)]
 
     def add(self, sums: Sequence[Matrix], part: _Part, chunk: int) -> None:
@@ -305,14 +309,14 @@ class _Tables:
         sums[0][:] += _pair_counts(left, right, chunk)
 
     def fill(self, information: Matrix, sums: Sequence[Matrix], smoothing: float) -> None:
-        """Put the mutual information that follows from the sums into a matrix of all columns."""
+        """Compute the mutual information from the sums, into a matrix of all columns."""
         block = _discrete_information(sums[0], self.left.starts, self.right.starts, smoothing)
         information[np.ix_(self.left.columns, self.right.columns)] = block
         information[np.ix_(self.right.columns, self.left.columns)] = block.T
 
 
 def _tallies(some: Values, kinds: Sequence[Kind], bins: int, chunk: int) -> list[_Tables | _Moments]:
-    """What has to be summed up over the rows."""
+    """The sums to compute over the rows."""
     side = max(1, math.isqrt(chunk))  # the tables of two groups have at most side × side cells
     gaussian = [i for i, kind in enumerate(kinds) if kind == "gaussian"]
     found: list[_Tables | _Moments] = [_Moments(tuple(gaussian), *_standardisation(some, gaussian))] if gaussian else []
@@ -324,7 +328,7 @@ def _tallies(some: Values, kinds: Sequence[Kind], bins: int, chunk: int) -> list
 
 
 def _passes(tallies: Sequence[_Tables | _Moments], chunk: int) -> Iterator[list[_Tables | _Moments]]:
-    """Divide what has to be summed up into as few passes over the rows as memory permits."""
+    """Divide the sums into as few passes over the rows as memory permits."""
     own: list[_Tables | _Moments] = []
     cells = 0
     for tally in tallies:
@@ -355,28 +359,13 @@ def _groups(some: Values, columns: Sequence[int], kinds: Sequence[Kind], bins: i
         yield _Group(tuple(members), tuple(members.values()))
 
 
-def _indicators(table: Values, group: _Group, chunk: int) -> _Indicators:
-    found = [levels(table[:, column], ends) for column, ends in zip(group.columns, group.ends, strict=True)]
-    # There is one more count if there are missing values.
-    counts = [np.bincount(level, minlength=len(ends)) for level, ends in zip(found, group.ends, strict=True)]
-    kept = [np.arange(len(count)) != np.argmax(count) for count in counts]
-    observed = [np.arange(len(count)) < len(ends) for count, ends in zip(counts, group.ends, strict=True)]
-    return _Indicators(
-        matrix=_matrix(found, counts, kept, chunk),
-        counts=np.concatenate(counts).astype(np.float64),
-        kept=np.concatenate(kept),
-        observed=np.concatenate(observed),
-        starts=_starts([len(count) for count in counts]),
-    )
-
-
 def _matrix(
     found: Sequence[Levels],
     counts: Sequence[npt.NDArray[np.intp]],
     kept: Sequence[npt.NDArray[np.bool_]],
     chunk: int,
 ) -> Values | sparse.csr_array:
-    """Indicators of the levels that are kept, (row, level), dense if they are few and not mostly zero."""
+    """Indicators of the levels that are kept, (row, level): dense if they are few and not mostly zero, else sparse."""
     rows, indptr = len(found[0]), np.append(0, np.cumsum(np.concatenate(counts)[np.concatenate(kept)]))
     size = len(indptr) - 1
     # Sums of ones are exact in single precision up to 2**24 rows.
@@ -458,7 +447,7 @@ def _discrete_information(
 
 @dataclass(frozen=True)
 class _Moments:
-    """Sums from which follow the correlations of Gaussian columns, each pair in the rows in which both are observed."""
+    """Sums for the correlations of Gaussian columns; each pair is summed over the rows in which both are observed."""
 
     columns: tuple[int, ...]
     shift: Matrix
@@ -466,7 +455,7 @@ class _Moments:
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """The shapes of what is summed up over the rows: numbers of rows, values, squares and products."""
+        """The shapes of the sums over the rows: of ones, values, squares and products."""
         return [(len(self.columns), len(self.columns))] * 4
 
     def add(self, sums: Sequence[Matrix], part: _Part, chunk: int) -> None:
@@ -478,12 +467,12 @@ class _Moments:
             seen = ~np.isnan(values)
             values, weights = np.where(seen, values, 0.0), seen.astype(np.float64)
             n += weights.T @ weights
-            firsts += values.T @ weights  # of the first column, over the rows where the second is observed
+            firsts += values.T @ weights  # of the first column, over the rows in which the second is observed
             squares += (values**2).T @ weights
             products += values.T @ values
 
     def fill(self, information: Matrix, sums: Sequence[Matrix], smoothing: float) -> None:
-        """Put -½ log(1 - ρ²) into a matrix of all columns."""
+        """Compute -½ log(1 - ρ²) from the sums, into a matrix of all columns."""
         n, firsts, squares, products = sums
         seen_once = np.maximum(n, 1.0)
         variances = squares - firsts**2 / seen_once  # times n, as are the covariances
@@ -497,7 +486,7 @@ class _Moments:
 
 
 def _standardisation(table: Values, columns: Sequence[int]) -> tuple[Matrix, Matrix]:
-    """Return the shift and the scale that bring every column into [-1, 1], whatever its magnitude."""
+    """Return the shift and the scale that map every column into [-1, 1]."""
     low = np.array([np.fmin.reduce(table[:, column]) for column in columns], np.float64)  # fmin ignores NaN
     high = np.array([np.fmax.reduce(table[:, column]) for column in columns], np.float64)
     shift, scale = low / 2 + high / 2, high / 2 - low / 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Region graphs: sets of variables, and the alternative ways to split them into smaller sets."""
+"""Region graphs: sets of variables, and alternative partitions of each set into smaller ones."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class RegionGraph:
     """Regions, each a set of variables, and the partitions that split them into smaller regions.
 
     Args:
-        scopes: The variables of each region in ascending order. Children come before parents and the root,
-            which covers 0..D-1, is last.
-        partitions: For each region its partitions, the alternative ways to split it. Each is a tuple of two or more
-            regions; ``()`` for a leaf region.
+        scopes: The variables of each region in ascending order. Children come before parents. The last region is the
+            root, which covers 0..D-1.
+        partitions: The alternative partitions of each region. Each is a tuple of two or more regions; a leaf region
+            has none, ``()``.
 
     Example:
         >>> graph = RegionGraph(scopes=((0,), (1,), (0, 1)), partitions=((), (), ((0, 1),)))
@@ -43,7 +43,7 @@ class RegionGraph:
             tuple(tuple(check_integer("partitions", child, 0) for child in partition) for partition in ways)
             for ways in self.partitions
         )
-        # Lists and NumPy integers are accepted, but tuples of int are stored, which are hashable.
+        # Lists and NumPy integers are accepted. Tuples of int are stored, which are hashable.
         object.__setattr__(self, "scopes", scopes)
         object.__setattr__(self, "partitions", partitions)
         _check_scopes(scopes, partitions)
@@ -67,7 +67,7 @@ class RegionGraph:
 
     @cached_property
     def leaves(self) -> tuple[int, ...]:
-        """The regions that split no further."""
+        """The regions without partitions."""
         return tuple(region for region, ways in enumerate(self.partitions) if not ways)
 
     @cached_property
@@ -118,9 +118,8 @@ def quad_tree(height: int, width: int) -> RegionGraph:
 
     def halves(rectangle: Rectangle) -> list[tuple[Rectangle, Rectangle]]:
         top, bottom, left, right = rectangle
-        if bottom - top >= right - left:
-            return [_cut_rows(rectangle, (top + bottom + 1) // 2)]
-        return [_cut_columns(rectangle, (left + right + 1) // 2)]
+        rows = bottom - top >= right - left
+        return [_cut(rectangle, rows, ((top + bottom if rows else left + right) + 1) // 2)]
 
     return _from_rectangles(height, width, halves)
 
@@ -145,11 +144,12 @@ def quad_graph(height: int, width: int) -> RegionGraph:
         # The bit length of the difference between the first and the last row (column). The smallest aligned block has
         # the side 2**max(tall, wide), and the rectangle crosses its middle only along the longer of the two.
         tall, wide = (top ^ (bottom - 1)).bit_length(), (left ^ (right - 1)).bit_length()
+        half = max(tall, wide) - 1  # the logarithm of half the side
         ways = []
         if tall >= wide:
-            ways.append(_cut_rows(rectangle, _middle(bottom, tall)))
+            ways.append(_cut(rectangle, True, (bottom - 1) >> half << half))
         if wide >= tall:
-            ways.append(_cut_columns(rectangle, _middle(right, wide)))
+            ways.append(_cut(rectangle, False, (right - 1) >> half << half))
         return ways
 
     return _from_rectangles(height, width, cuts)
@@ -191,33 +191,12 @@ def random_regions(
     return _from_splits(splits)
 
 
-def chain_regions(n: int) -> RegionGraph:
-    """Split off the last variable, then the one before it, and so on: a region is 0..i or a single variable.
-
-    Example:
-        >>> chain_regions(3).scopes
-        ((0,), (1,), (2,), (0, 1), (0, 1, 2))
-    """
-    n = check_integer("n", n, 1)
-    splits: dict[Scope, list[tuple[Scope, ...]]] = {(i,): [] for i in range(n)}
-    for i in range(1, n):
-        splits[tuple(range(i + 1))] = [(tuple(range(i)), (i,))]
-    return _from_splits(splits)
-
-
-def _cut_rows(rectangle: Rectangle, row: int) -> tuple[Rectangle, Rectangle]:
+def _cut(rectangle: Rectangle, rows: bool, at: int) -> tuple[Rectangle, Rectangle]:
+    """Cut a rectangle before a row, or before a column."""
     top, bottom, left, right = rectangle
-    return (top, row, left, right), (row, bottom, left, right)
-
-
-def _cut_columns(rectangle: Rectangle, column: int) -> tuple[Rectangle, Rectangle]:
-    top, bottom, left, right = rectangle
-    return (top, bottom, left, column), (top, bottom, column, right)
-
-
-def _middle(end: int, digits: int) -> int:
-    """Return the middle of the aligned block of side 2**digits that contains ``end`` - 1."""
-    return (end - 1) >> (digits - 1) << (digits - 1)
+    if rows:
+        return (top, at, left, right), (at, bottom, left, right)
+    return (top, bottom, left, at), (top, bottom, at, right)
 
 
 def _from_rectangles(
@@ -253,7 +232,7 @@ def _from_splits(splits: Mapping[Scope, Sequence[tuple[Scope, ...]]]) -> RegionG
 def _check_scopes(scopes: tuple[Scope, ...], partitions: tuple[tuple[Partition, ...], ...]) -> None:
     if not scopes or len(scopes) != len(partitions):
         got = f"{len(scopes)} scopes and {len(partitions)} tuples of partitions"
-        raise ArgumentError("partitions", "one tuple of partitions a region, () for a leaf", got)
+        raise ArgumentError("partitions", "one tuple of partitions per region, () for a leaf", got)
     for region, scope in enumerate(scopes):
         if not scope or any(a >= b for a, b in pairwise(scope)):
             expected = "one or more variables in ascending order, each once"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of latent variables, each with its observed variables: given, random, or learned from data (Chow–Liu)."""
+"""Trees of latents with observed variables: given, random, or learned from data (Chow–Liu)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from picirc.errors import ArgumentError
 from picirc.structure.bayesnet import topological_order
 from picirc.structure.information import Columns, mutual_information
 
-Neighbours = Sequence[Sequence[int]]
+Neighbours = Sequence[Sequence[int]]  # of every node
+
+# Mutual information is a sum in no fixed order, so smaller differences may be rounding errors.
+TIE_DECIMALS = 10
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class LatentTree:
     The joint density factorises along the tree, p(x, z) = ∏_k p(z_k | z_parent(k)) ∏_{i on k} p(x_i | z_k).
 
     Args:
-        parents: The parent of each latent, -1 for the one root.
+        parents: The parent of each latent; -1 for the root.
         variables: The observed variables of each latent: none, one or several. Together they are 0..D-1, each once. A
             latent without children has at least one.
 
@@ -44,7 +47,7 @@ class LatentTree:
     def __post_init__(self) -> None:
         parents = tuple(check_integer("parents", parent, -1) for parent in self.parents)
         variables = tuple(tuple(check_integer("variables", v, 0) for v in own) for own in self.variables)
-        # Lists and NumPy integers are accepted, but tuples of int are stored, which are hashable.
+        # Lists and NumPy integers are accepted. Tuples of int are stored, which are hashable.
         object.__setattr__(self, "parents", parents)
         object.__setattr__(self, "variables", variables)
         _check_parents(parents)
@@ -52,25 +55,24 @@ class LatentTree:
 
     @classmethod
     def from_edges(cls, edges: Iterable[Sequence[int]], root: int | None = None) -> LatentTree:
-        """Return the tree with one latent, and its variable, for each node of an undirected tree over 0..D-1.
+        """Return the tree with one latent and one variable for each node of an undirected tree over 0..D-1.
 
         Args:
             edges: The D-1 pairs of neighbours, in any order and direction.
-            root: The latent at the root; by default the tree's centre, which gives the smallest depth (of two
-                centres the one with the lower index).
+            root: The latent at the root; by default the tree's centre, which gives the smallest depth. Of two
+                centres the one with the lower index is taken.
 
         Example:
             >>> LatentTree.from_edges([(0, 1), (1, 2)]).parents
             (1, -1, 1)
         """
-        neighbours = _neighbours(edges)
-        parents = _rooted(neighbours, root)
+        parents = _rooted(edges, root)
         return cls(parents, tuple((i,) for i in range(len(parents))))
 
     def reroot(self, root: int | None = None) -> LatentTree:
         """Return the same tree with another root, by default its centre."""
         edges = [(child, parent) for child, parent in enumerate(self.parents) if parent >= 0]
-        return LatentTree(_rooted(_neighbours(edges), root), self.variables)
+        return LatentTree(_rooted(edges, root), self.variables)
 
     @property
     def n_latents(self) -> int:
@@ -90,7 +92,11 @@ class LatentTree:
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
         """The child latents of each latent, in ascending order."""
-        return _children(self.parents)
+        children: list[list[int]] = [[] for _ in self.parents]
+        for child, parent in enumerate(self.parents):
+            if parent >= 0:
+                children[parent].append(child)
+        return tuple(map(tuple, children))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -124,9 +130,9 @@ def chain(n: int) -> LatentTree:
 
 
 def star(n: int) -> LatentTree:
-    """Return one latent that carries all n variables, which are independent given its value.
+    """Return the tree of one latent with n variables, which are independent given its value.
 
-    With a vector as the latent this is a continuous mixture: ``PIC(star(n), inputs, dims=16)``.
+    If the latent is a vector, this is a continuous mixture: ``PIC(star(n), inputs, dims=16)``.
 
     Example:
         >>> star(3)
@@ -136,9 +142,9 @@ def star(n: int) -> LatentTree:
 
 
 def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = None) -> LatentTree:
-    """Return a random tree of n latents, each with its variable, rooted at the centre.
+    """Return a random tree of n latents with one variable each, rooted at the centre.
 
-    Each latent is attached to one of the earlier ones, chosen uniformly. Finally the latents are numbered at random.
+    Each latent is attached to one of the earlier ones, chosen uniformly. Then the latents are numbered at random.
 
     Args:
         n: The number of latents and of variables.
@@ -155,7 +161,7 @@ def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = Non
     limit, size = n, 1
     if depth is not None:
         limit = check_integer("depth", depth, 0)
-        size = min(n, 2 * limit + 1)  # a path with this many nodes has the depth `limit` if its middle is the root
+        size = min(n, 2 * limit + 1)  # a path of this many nodes has the depth `limit` if its middle is the root
         if limit > n // 2 or (limit == 0 and n > 1):
             raise ArgumentError("depth", f"a depth that {n} latents can have", depth, f"at most {n // 2}")
     labels = rng.permutation(n)
@@ -169,14 +175,6 @@ def random_tree(n: int, seed: int | np.random.Generator, depth: int | None = Non
         if level[node] < limit:
             open_nodes.append(node)
     return LatentTree.from_edges([(int(labels[a]), int(labels[b])) for a, b in edges])
-
-
-def _children(parents: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    children: list[list[int]] = [[] for _ in parents]
-    for child, parent in enumerate(parents):
-        if parent >= 0:
-            children[parent].append(child)
-    return tuple(map(tuple, children))
 
 
 def _walk(neighbours: Neighbours, start: int) -> tuple[list[int], dict[int, int]]:
@@ -201,15 +199,15 @@ def _centre(neighbours: Neighbours) -> int:
     return min(path[(len(path) - 1) // 2], path[len(path) // 2])
 
 
-def _rooted(neighbours: Neighbours, root: int | None) -> tuple[int, ...]:
-    """Return the parent of every node if ``root`` is the root (the centre if it is ``None``)."""
-    size = len(neighbours)
+def _rooted(edges: Iterable[Sequence[int]], root: int | None) -> tuple[int, ...]:
+    """Return the parent of every node of an undirected tree with this root (by default the centre)."""
+    neighbours = _neighbours(edges)
     if root is None:
         root = _centre(neighbours)
-    elif check_integer("root", root, 0) >= size:
-        raise ArgumentError("root", f"a node of the tree, 0..{size - 1}", root)
+    elif check_integer("root", root, 0) >= len(neighbours):
+        raise ArgumentError("root", f"a node of the tree, 0..{len(neighbours) - 1}", root)
     parents = _walk(neighbours, root)[1]
-    return tuple(parents[node] for node in range(size))
+    return tuple(parents[node] for node in range(len(neighbours)))
 
 
 def _neighbours(edges: Iterable[Sequence[int]]) -> list[list[int]]:
@@ -226,7 +224,7 @@ def _neighbours(edges: Iterable[Sequence[int]]) -> list[list[int]]:
     reached = _walk(neighbours, 0)[1]
     if len(reached) < len(neighbours):
         lost = next(node for node in range(len(neighbours)) if node not in reached)
-        remedy = "an edge given twice or a cycle elsewhere leaves too few edges"
+        remedy = "check for an edge given twice and for a cycle"
         raise ArgumentError("edges", "a connected tree", f"no path between nodes 0 and {lost}", remedy)
     return neighbours
 
@@ -245,7 +243,7 @@ def _check_parents(parents: tuple[int, ...]) -> None:
 def _check_variables(variables: tuple[tuple[int, ...], ...], parents: tuple[int, ...]) -> None:
     if len(variables) != len(parents):
         got = f"{len(variables)} tuples of variables for {len(parents)} latents"
-        raise ArgumentError("variables", "one tuple a latent, () for none", got)
+        raise ArgumentError("variables", "one tuple per latent, () for none", got)
     hanging = sorted(variable for own in variables for variable in own)
     for i, variable in enumerate(hanging):
         if variable != i:
@@ -258,15 +256,8 @@ def _check_variables(variables: tuple[tuple[int, ...], ...], parents: tuple[int,
             raise ArgumentError("variables", "a variable or a child on every latent", got, "leave it out")
 
 
-# Chow–Liu trees: maximum spanning trees of the mutual information between columns
-
-
-# Mutual information is a sum in no fixed order, so smaller differences may be rounding errors.
-TIE_DECIMALS = 10
-
-
 def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
-    """Return the edges of a tree over all nodes whose weights have the largest sum.
+    """Return the edges of the spanning tree with the largest sum of weights.
 
     Weights that agree to ten decimals are ties; the pair that comes first in ascending order is preferred.
 
@@ -284,7 +275,7 @@ def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise ArgumentError("weights", "a square matrix", f"shape {matrix.shape}")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T):
-        raise ArgumentError("weights", "a symmetric matrix of finite numbers", "another one")
+        raise ArgumentError("weights", "a symmetric matrix of finite numbers", "one that is not")
     # minimum_spanning_tree of scipy 1.14 accepts 32-bit indices only.
     left, right = (side.astype(np.int32) for side in np.triu_indices(len(matrix), k=1))
     by_weight = np.argsort(-np.round(matrix[left, right], TIE_DECIMALS), kind="stable")
@@ -293,28 +284,6 @@ def maximum_spanning_tree(weights: npt.ArrayLike) -> list[tuple[int, int]]:
     ranks[by_weight] = np.arange(1, len(by_weight) + 1)
     tree = minimum_spanning_tree(sparse.coo_array((ranks, (left, right)), shape=matrix.shape)).tocoo()
     return sorted((int(min(i, j)), int(max(i, j))) for i, j in zip(tree.row, tree.col, strict=True))
-
-
-def chow_liu(
-    X: npt.ArrayLike,
-    columns: Columns = "auto",
-    *,
-    bins: int = 8,
-    smoothing: float = 1.0,
-    chunk: int = 2**23,
-) -> list[tuple[int, int]]:
-    """Return the edges of the Chow–Liu tree, the maximum spanning tree of the mutual information.
-
-    Of all distributions that factorise along a tree, it gives the one with the highest likelihood. The arguments are
-    those of :func:`mutual_information`, and the edges those of :func:`maximum_spanning_tree`.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> X = np.cumsum(rng.normal(size=(1000, 4)), axis=1)  # each column follows the one before
-        >>> chow_liu(X)
-        [(0, 1), (1, 2), (2, 3)]
-    """
-    return maximum_spanning_tree(mutual_information(X, columns, bins=bins, smoothing=smoothing, chunk=chunk))
 
 
 def hidden_chow_liu(
@@ -329,17 +298,18 @@ def hidden_chow_liu(
 ) -> LatentTree:
     """Return the latent tree whose latents are connected like the columns in the Chow–Liu tree.
 
-    Every column becomes a variable with a latent of its own, or with one that it shares with the rest of its group. The
-    mutual information of two groups is the largest between a column of one and a column of the other.
+    This is the maximum spanning tree of the mutual information. No other tree over the columns admits a distribution
+    with a higher likelihood. Every column becomes a variable, with a latent of its own or one for all columns of its
+    group. The mutual information of two groups is the largest between a column of one and a column of the other.
 
     Args:
         X: The table, (rows, columns), NaN where a value is missing.
-        columns: ``"auto"``, or the kinds of the columns.
+        columns: ``"auto"``, or the kinds of the columns, as for :func:`mutual_information`.
         groups: The columns of each latent, every column once; None for one latent per column.
-        bins: The largest number of levels of an ordinal column.
-        smoothing: The pseudo-count added to every cell of every contingency table.
+        bins: As for :func:`mutual_information`.
+        smoothing: As for :func:`mutual_information`.
         root: The column (or group) at the root, or ``"centre"`` for the tree's centre, which gives the smallest depth.
-        chunk: The maximum number of table cells in memory at once.
+        chunk: As for :func:`mutual_information`.
 
     Example:
         >>> rng = np.random.default_rng(0)

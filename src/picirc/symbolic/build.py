@@ -24,6 +24,8 @@ Cliques = Collection[frozenset[str]]
 Item = TypeVar("Item")
 FunctionOf = Callable[[int, str | None], Function]
 
+SHARED = "g"  # the name of the latent that all functions of a tree may share
+
 
 def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> SymbolicCircuit:
     """The circuit that eliminates the latents of ``net`` one by one (Algorithm A.1).
@@ -38,20 +40,16 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
         prune: Omit barren latents. These have no observed descendant, so they integrate to one.
     """
     net.check()
-    latents = _fruitful(net) if prune else dict(net.latents)
-    factors, units = _Buckets[Factor](), _Buckets[Unit]()
+    latents = _ancestors(net) if prune else net.latents
+    factors, units = Buckets[Factor](), Buckets[Unit]()
     for name, function in latents.items():
         factors.add(frozenset((name, *function.parents)), Factor((name,), function))
     for names, function in net.inputs.items():
         units.add(frozenset(function.parents) & latents.keys(), Input(names, function))
     for name in _order(net, order, latents):
-        mentioned, carried = units.take(name), factors.take(name)
-        free = frozenset().union(*(latents for latents, _ in (*mentioned, *carried))) - {name}
-        units.add(free, Integral(name, _product([unit for _, unit in mentioned]), [factor for _, factor in carried]))
+        (carried, densities), (below, children) = factors.take(name), units.take(name)
+        units.add((carried | below) - {name}, Integral(name, _product(children), densities))
     return SymbolicCircuit(_product(units.rest()), tuple(net.variables))
-
-
-SHARED = "g"  # the name of a latent that all functions of a tree may depend on
 
 
 def from_tree(
@@ -110,9 +108,12 @@ def from_structure(structure: LatentTree | RegionGraph, product: str = "cp", sha
         raise ArgumentError("product", '"cp" or "tucker"', product)
     if isinstance(structure, RegionGraph):
         return from_regions(structure, product)
-    if shared:
-        return from_tree(structure, _open_shared, _open_shared, Open(()))
-    return from_tree(structure, _open, _open)
+    others = (SHARED,) if shared else ()
+
+    def function(_: int, parent: str | None) -> Function:
+        return Open((*others, parent) if parent else others)
+
+    return from_tree(structure, function, function, Open(()) if shared else None)
 
 
 def check_structure(structure: object) -> None:
@@ -126,33 +127,24 @@ def from_regions(graph: RegionGraph, product: str) -> SymbolicCircuit:
     """The circuit of a region graph: a latent per region, a product per partition, a sum over the partitions."""
     functions: list[Unit] = []
     for region, (scope, partitions) in enumerate(zip(graph.scopes, graph.partitions, strict=True)):
-        name = f"z{region}"
+        given = Open((f"z{region}",))
         if not partitions:
-            functions.append(_product([Input(f"x{j}", Open((name,))) for j in scope]))
+            functions.append(_product([Input(f"x{j}", given) for j in scope]))
             continue
-        products = [_partition(parts, name, functions, product) for parts in partitions]
-        uniform = [1 / len(products)] * len(products)
-        functions.append(products[0] if len(products) == 1 else Sum(products, uniform))
+        products: list[Unit] = []
+        for parts in partitions:
+            if product == "tucker":
+                names = [f"z{part}" for part in parts]
+                products.append(Integral(names, Product(*(functions[part] for part in parts)), given))
+            else:
+                products.append(Product(*(Integral(f"z{part}", functions[part], given) for part in parts)))
+        functions.append(products[0] if len(products) == 1 else Sum(products, [1 / len(products)] * len(products)))
     root = Integral(f"z{graph.root}", functions[graph.root], Open(()))
     return SymbolicCircuit(root, tuple(f"x{j}" for j in range(graph.n_variables)))
 
 
-def _partition(parts: Sequence[int], region: str, functions: Sequence[Unit], product: str) -> Unit:
-    names = [f"z{part}" for part in parts]
-    if product == "tucker":
-        return Integral(names, Product(*(functions[part] for part in parts)), Open((region,)))
-    return Product(*(Integral(name, functions[part], Open((region,))) for part, name in zip(parts, names, strict=True)))
-
-
-def _open(_: int, parent: str | None) -> Function:
-    return Open((parent,) if parent else ())
-
-
-def _open_shared(_: int, parent: str | None) -> Function:
-    return Open((SHARED, parent) if parent else (SHARED,))
-
-
 def _checked(unit: Input | Integral, parent: str | None, others: AbstractSet[str]) -> Unit:
+    """Return the unit if its function depends on ``parent`` and ``others`` only."""
     function = unit.function if isinstance(unit, Input) else unit.factors[0].function
     if set(function.parents) - {parent} - others:
         argument = "observed" if isinstance(unit, Input) else "latent"
@@ -165,28 +157,29 @@ def _product(units: Sequence[Unit]) -> Unit:
     return units[0] if len(units) == 1 else Product(*units)
 
 
-def _fruitful(net: BayesNet) -> Mapping[str, Function]:
+def _ancestors(net: BayesNet) -> Mapping[str, Function]:
     """The latents with an observed descendant."""
-    needed: set[str] = set()
-    stack = [parent for function in net.inputs.values() for parent in function.parents if parent in net.latents]
+    found: set[str] = set()
+    stack = [parent for function in net.inputs.values() for parent in function.parents]
+    latents = net.latents
     while stack:
         name = stack.pop()
-        if name not in needed:
-            needed.add(name)
-            stack.extend(net.latents[name].parents)
-    return {name: function for name, function in net.latents.items() if name in needed}
+        if name in latents and name not in found:
+            found.add(name)
+            stack.extend(latents[name].parents)
+    return {name: function for name, function in latents.items() if name in found}
 
 
 def _order(net: BayesNet, order: Sequence[str] | None, latents: Mapping[str, Function]) -> Sequence[str]:
+    """The latents to eliminate, in the order given or in the default one."""
     if order is None:
         densities = [frozenset((name, *function.parents)) for name, function in latents.items()]
         inputs = [frozenset(function.parents) & latents.keys() for function in net.inputs.values()]
         first = [name for name in net.children_first if name in latents]
         return default_order(tuple(latents), densities, inputs, first)
     if sorted(order) != sorted(net.latents):
-        raise ArgumentError(
-            "order", f"each latent of the network once ({', '.join(net.latents)})", ", ".join(map(str, order))
-        )
+        expected = f"each latent of the network once ({', '.join(net.latents)})"
+        raise ArgumentError("order", expected, ", ".join(map(str, order)))
     return [name for name in order if name in latents]
 
 
@@ -205,11 +198,7 @@ def default_order(
         children_first: The latents, every child before its parents.
     """
     cliques = [*densities, *inputs]
-    candidates = [
-        tuple(children_first),
-        _greedy(latents, cliques, lambda graph, z: len(graph[z])),
-        _greedy(latents, cliques, _fill_in),
-    ]
+    candidates = [tuple(children_first), _greedy(latents, cliques, _degree), _greedy(latents, cliques, _fill_in)]
     # The number of elements with 32 points per latent; the widest function dominates the sum.
     return min(candidates, key=lambda order: sum(32**width for width in widths(order, densities, inputs)))
 
@@ -219,53 +208,59 @@ def widths(order: Iterable[str], densities: Cliques, inputs: Cliques) -> list[in
 
     The tensors are the densities that the integral carries, the function below it, and the result.
     """
-    factors, functions, found = _Buckets[None](), _Buckets[None](), []
+    factors, functions = Buckets[None](), Buckets[None]()
     for clique in densities:
         factors.add(clique, None)
     for clique in inputs:
         functions.add(clique, None)
+    found = []
     for z in order:
-        carried = frozenset((z,)).union(*(latents for latents, _ in factors.take(z)))
-        below = frozenset((z,)).union(*(latents for latents, _ in functions.take(z)))
+        carried, below = factors.take(z)[0] | {z}, functions.take(z)[0] | {z}
         result = (carried | below) - {z}
         found.append(max(len(carried), len(below), len(result)))
         functions.add(result, None)
     return found
 
 
-class _Buckets(Generic[Item]):
-    """Things that depend on sets of latents, in order, indexed by the latents."""
+class Buckets(Generic[Item]):
+    """Items that depend on sets of variables, in the order in which they were added, indexed by the variables."""
 
     def __init__(self) -> None:
         self._items: dict[int, tuple[frozenset[str], Item]] = {}
         self._where: dict[str, dict[int, None]] = {}
         self._count = 0
 
-    def add(self, latents: frozenset[str], item: Item) -> None:
+    def add(self, variables: frozenset[str], item: Item) -> None:
+        """Add an item that depends on ``variables``."""
         self._count += 1
-        self._items[self._count] = latents, item
-        for z in latents:
+        self._items[self._count] = variables, item
+        for z in variables:
             self._where.setdefault(z, {})[self._count] = None
 
-    def take(self, z: str) -> list[tuple[frozenset[str], Item]]:
-        """Remove and return what depends on ``z``, with the latents of each."""
+    def take(self, z: str) -> tuple[frozenset[str], list[Item]]:
+        """Remove and return the items that depend on ``z``, after the set of all variables that they depend on."""
         numbers = self._where.pop(z, {})
         found = [self._items.pop(number) for number in numbers]
-        for number, (latents, _) in zip(numbers, found, strict=True):
-            for other in latents - {z}:
+        for number, (variables, _) in zip(numbers, found, strict=True):
+            for other in variables - {z}:
                 del self._where[other][number]
-        return found
+        return frozenset().union(*(variables for variables, _ in found)), [item for _, item in found]
 
     def rest(self) -> list[Item]:
-        """What was not taken."""
+        """The items that were not taken."""
         return [item for _, item in self._items.values()]
 
 
-def _greedy(
-    latents: Sequence[str], cliques: Cliques, score: Callable[[dict[str, set[str]], str], int]
-) -> tuple[str, ...]:
-    """Eliminate the latent with the lowest score first, and then update the scores of its neighbours in the heap."""
-    graph = _neighbours(latents, cliques)
+Graph = dict[str, set[str]]
+
+
+def _greedy(latents: Sequence[str], cliques: Cliques, score: Callable[[Graph, str], int]) -> tuple[str, ...]:
+    """Eliminate the latent with the lowest score first, and then update the scores of its neighbours."""
+    graph: Graph = {z: set() for z in latents}
+    for clique in cliques:
+        members = clique & graph.keys()
+        for z in members:
+            graph[z] |= members - {z}
     rank = {z: i for i, z in enumerate(latents)}
     current = {z: score(graph, z) for z in latents}
     heap = [(current[z], rank[z], z) for z in latents]
@@ -274,31 +269,23 @@ def _greedy(
     while heap:
         value, _, z = heapq.heappop(heap)
         if z not in graph or value != current[z]:
-            continue
+            continue  # eliminated, or an outdated score
         order.append(z)
-        for neighbour in _eliminate(graph, z):
+        around = graph.pop(z)
+        for neighbour in around:  # they are now arguments of one function
+            graph[neighbour] |= around - {neighbour}
+            graph[neighbour].discard(z)
+        for neighbour in around:
             current[neighbour] = score(graph, neighbour)
             heapq.heappush(heap, (current[neighbour], rank[neighbour], neighbour))
     return tuple(order)
 
 
-def _neighbours(latents: Iterable[str], cliques: Cliques) -> dict[str, set[str]]:
-    graph: dict[str, set[str]] = {z: set() for z in latents}
-    for clique in cliques:
-        for z in clique & graph.keys():
-            graph[z] |= (clique & graph.keys()) - {z}
-    return graph
+def _degree(graph: Graph, z: str) -> int:
+    return len(graph[z])
 
 
-def _eliminate(graph: dict[str, set[str]], z: str) -> set[str]:
-    """Remove ``z`` and connect its neighbours, which are now arguments of one function."""
-    around = graph.pop(z)
-    for neighbour in around:
-        graph[neighbour] |= around - {neighbour}
-        graph[neighbour].discard(z)
-    return around
-
-
-def _fill_in(graph: dict[str, set[str]], z: str) -> int:
+def _fill_in(graph: Graph, z: str) -> int:
+    """Twice the number of edges that eliminating ``z`` would add."""
     around = graph[z]
     return sum(len(around - graph[neighbour]) - 1 for neighbour in around)

@@ -1,26 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symbolic circuits: traversal, scopes, structural properties, the cost of quadrature, and drawings."""
+"""Symbolic circuits: scopes, structural properties, the cost of quadrature, and drawings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
-from typing import Any, Protocol
+from typing import Any
 
 from picirc.errors import ArgumentError, StructureError
 from picirc.structure.bayesnet import Function, topological_order
-from picirc.symbolic.units import Factor, Input, Integral, Product, Sum, Unit
-
-
-class Sized(Protocol):
-    """A rule, of which only the number of points is used here."""
-
-    def __len__(self) -> int:
-        """The number of points."""
+from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
 
 @dataclass(frozen=True)
@@ -34,7 +27,7 @@ class Properties:
         tree_shaped: No unit is used twice.
         violations: An explanation of each property that does not hold.
         conditions: The observed parents of each observed variable that has any. Such a circuit is not decomposable:
-            what it says about a variable depends on others whose values must be known.
+            the density of the variable depends on others whose values must be known.
     """
 
     smooth: bool
@@ -45,7 +38,7 @@ class Properties:
     conditions: Mapping[str, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     def require(self, *names: str, purpose: str) -> None:
-        """Raise a StructureError that names the offending unit unless all given properties hold."""
+        """Raise a StructureError that names the offending unit unless all named properties hold."""
         for name in names:
             if not getattr(self, name):
                 word = name.replace("_", " ").replace("structured decomposable", "structured-decomposable")
@@ -54,7 +47,7 @@ class Properties:
 
 @dataclass(frozen=True)
 class Cost:
-    """The sizes of quadrature, in numbers of elements.
+    """The size of a circuit after quadrature, in numbers of elements.
 
     Attributes:
         weights: The total number of sum weights.
@@ -87,8 +80,8 @@ class SymbolicCircuit:
             dict.fromkeys(name for unit in self.units if isinstance(unit, Input) for name in unit.variables)
         )
         self._scope, self._free = _scopes(self.units, self._names)
-        self.variables = self._columns(variables)
-        self._check_latents()
+        self.variables = self._names if variables is None else tuple(variables)
+        self._check()
 
     def scope(self, unit: Unit) -> frozenset[str]:
         """The observed variables that a unit's function depends on."""
@@ -116,7 +109,7 @@ class SymbolicCircuit:
         for unit in reversed(self.units):
             match unit:
                 case Input():
-                    names[unit] = f"p({_given(', '.join(unit.variables), unit.function.parents)})"
+                    names[unit] = _density(unit.variables, unit.function)
                 case Integral():
                     sign = "Σ" if all(z in self.discrete for z in unit.variables) else "∫"
                     names[unit] = f"{sign}{','.join(unit.variables)}"
@@ -129,11 +122,12 @@ class SymbolicCircuit:
     @cached_property
     def properties(self) -> Properties:
         """The structural properties, computed from the graph."""
+        overlap = next(self._overlaps(), "")
         found = {
-            "smooth": self._unsmooth(),
-            "decomposable": self._overlapping(),
-            "structured_decomposable": self._overlapping() or self._unstructured(),
-            "tree_shaped": self._shared(),
+            "smooth": next(self._mixed_scopes(), ""),
+            "decomposable": overlap,
+            "structured_decomposable": overlap or next(self._different_splits(), ""),
+            "tree_shaped": next(self._shared_units(), ""),
         }
         violations = {name: reason for name, reason in found.items() if reason}
         held = {name: not reason for name, reason in found.items()}
@@ -168,9 +162,9 @@ class SymbolicCircuit:
         }
 
     def check_products(self, purpose: str) -> None:
-        """Raise an error unless each variable's own distribution stands in one input of every product at most.
+        """Raise an error if two inputs of a product both contain a distribution of the same variable.
 
-        Every decomposable circuit fulfils this. It is what remains of it if variables are conditioned on others.
+        This is decomposability, except that a variable may be conditioned on variables of other inputs.
         """
         own: dict[Unit, frozenset[str]] = {}
         for unit in () if self.properties.decomposable else self.units:
@@ -206,22 +200,20 @@ class SymbolicCircuit:
         return tuple(topological_order(parents))
 
     def cost(self, rule: Sized | Mapping[str, Sized], nested: bool = False) -> Cost:
-        """The sizes of quadrature with ``rule``, computed without allocating anything.
+        """The size of the circuit after quadrature with ``rule``, computed without allocating anything.
 
         Args:
             rule: A rule, of which only the number of points is used, or a mapping with a rule for each latent.
-            nested: Whether to compute them for nested quadrature, where a latent has states for each combination of
-                its ancestors' states.
+            nested: Whether quadrature is nested. A latent then has states for each combination of its ancestors'
+                states.
         """
-        missing = [z for z in self.latents if isinstance(rule, Mapping) and z not in rule and z not in self.discrete]
-        if missing:
-            raise ArgumentError(
-                "rule", f"a rule for each latent ({', '.join(self.latents)})", f"none for {missing[0]!r}"
-            )
-        counts = {
-            z: self.discrete[z] if z in self.discrete else len(rule[z] if isinstance(rule, Mapping) else rule)
-            for z in self.latents
-        }
+        counts = dict(self.discrete)
+        for z in self.latents:
+            if z not in counts:
+                if isinstance(rule, Mapping) and z not in rule:
+                    expected = f"a rule for each latent ({', '.join(self.latents)})"
+                    raise ArgumentError("rule", expected, f"none for {z!r}")
+                counts[z] = len(rule[z] if isinstance(rule, Mapping) else rule)
 
         def size(latents: AbstractSet[str]) -> int:
             axes = {axis for z in latents for axis in self.lineage[z]} if nested else latents
@@ -235,7 +227,7 @@ class SymbolicCircuit:
             if isinstance(unit, Integral):
                 factor = {*unit.variables, *(z for f in unit.factors for z in f.latents)}
                 weights += size(factor)
-                # The product under the integral ranges over the free latents and the integrated ones.
+                # The product under the integral depends on the free latents and on the integrated ones.
                 states = max(states, size(factor), size(self.free(unit.child) | set(unit.variables)))
             if states > largest:
                 largest, widest = states, self.names[unit]
@@ -258,86 +250,95 @@ class SymbolicCircuit:
         return f"{type(self).__name__}({len(self.variables)} variables; units: {counts})"
 
     def __str__(self) -> str:
-        return _to_text(self)
+        """One line per unit, with its inputs indented below; the inputs of a shared unit are shown once."""
+        lines: list[str] = []
+        shown: set[Unit] = set()
+        stack: list[tuple[Unit, int, str]] = [(self.root, 0, "")]
+        while stack:
+            unit, depth, note = stack.pop()
+            carried = _carried(unit)
+            line = "  " * depth + note + self.names[unit] + (f"  {carried}" if carried else "")
+            if unit in shown and unit.inputs:
+                lines.append(line + "  (see above)")
+                continue
+            shown.add(unit)
+            lines.append(line)
+            notes = [f"{w:g} × " for w in unit.weights] if isinstance(unit, Sum) else [""] * len(unit.inputs)
+            children = list(zip(unit.inputs, notes, strict=True))
+            stack.extend((child, depth + 1, weight) for child, weight in reversed(children))
+        return "\n".join(lines)
 
     def to_dot(self) -> str:
-        """The circuit as a drawing in Graphviz's DOT language."""
-        return _to_dot(self)
+        """The circuit as a drawing in Graphviz's DOT language; edges point from a unit to its inputs."""
+        number = {unit: f"u{i}" for i, unit in enumerate(self.units)}
+        lines = ["digraph circuit {", "  node [fontname=Helvetica];"]
+        for unit in self.units:
+            shape = {Input: "box", Integral: "doublecircle", Sum: "circle", Product: "circle"}[type(unit)]
+            lines.append(f'  {number[unit]} [label="{_escape(self.names[unit])}", shape={shape}];')
+        for unit in self.units:
+            for i, child in enumerate(unit.inputs):
+                label = f"{unit.weights[i]:g}" if isinstance(unit, Sum) else _carried(unit)
+                mark = f' [label="{_escape(label)}"]' if label else ""
+                lines.append(f"  {number[unit]} -> {number[child]}{mark};")
+        return "\n".join([*lines, "}"])
 
-    def _columns(self, variables: Sequence[str] | None) -> tuple[str, ...]:
-        met = self._names
-        columns = met if variables is None else tuple(variables)
+    def _check(self) -> None:
+        met, columns = self._names, self.variables
         if len(set(columns)) != len(columns) or set(columns) != set(met):
-            raise ArgumentError(
-                "variables", f"each observed variable once ({', '.join(met)})", ", ".join(columns) or "none"
-            )
+            expected = f"each observed variable once ({', '.join(met)})"
+            raise ArgumentError("variables", expected, ", ".join(columns) or "none")
         if not columns:
             raise ArgumentError("root", "a circuit with at least one input unit", "none", "add pc.Input units")
-        return columns
-
-    def _check_latents(self) -> None:
-        clash = set(self.latents) & set(self.variables)
-        if clash:
+        if clash := set(self.latents) & set(columns):
             raise ArgumentError("root", "different names for latents and observed variables", sorted(clash))
-        free = self.free(self.root)
-        if free:
-            raise ArgumentError(
-                "root",
-                "a circuit without free latents",
-                f"{', '.join(sorted(free))} free at {self.names[self.root]}",
-                "integrate them out with pc.Integral units above their last use",
-            )
+        if free := self.free(self.root):
+            got = f"{', '.join(sorted(free))} free at {self.names[self.root]}"
+            remedy = "integrate them out with pc.Integral units above their last use"
+            raise ArgumentError("root", "a circuit without free latents", got, remedy)
 
-    def _unsmooth(self) -> str:
+    # Each of the following yields an explanation for every violation of a structural property.
+
+    def _mixed_scopes(self) -> Iterator[str]:
         for unit in self.units:
-            if isinstance(unit, Sum):
-                first = unit.inputs[0]
-                for child in unit.inputs[1:]:
-                    if self._scope[child] != self._scope[first]:
-                        return (
-                            f"the sum {self.names[unit]} adds functions of different variables: "
-                            f"{_set(self.scope(first))} and {_set(self.scope(child))} (at {self.names[child]})"
-                        )
-        return ""
+            first = unit.inputs[0] if isinstance(unit, Sum) else unit
+            for child in unit.inputs if isinstance(unit, Sum) else ():
+                if self._scope[child] != self._scope[first]:
+                    yield (
+                        f"the sum {self.names[unit]} adds functions of different variables: "
+                        f"{_set(self.scope(first))} and {_set(self.scope(child))} (at {self.names[child]})"
+                    )
 
-    def _overlapping(self) -> str:
+    def _overlaps(self) -> Iterator[str]:
         for unit in self.units:
-            if isinstance(unit, Product):
-                seen = 0
-                for place, child in enumerate(unit.inputs):
-                    if seen & self._scope[child]:
-                        before = frozenset().union(*(self.scope(other) for other in unit.inputs[:place]))
-                        return (
-                            f"two inputs of the product {self.names[unit]} share {_set(before & self.scope(child))} "
-                            f"(the second is {self.names[child]})"
-                        )
-                    seen |= self._scope[child]
-        return ""
+            seen = 0
+            for place, child in enumerate(unit.inputs if isinstance(unit, Product) else ()):
+                if seen & self._scope[child]:
+                    before = frozenset().union(*(self.scope(other) for other in unit.inputs[:place]))
+                    yield (
+                        f"two inputs of the product {self.names[unit]} share {_set(before & self.scope(child))} "
+                        f"(the second is {self.names[child]})"
+                    )
+                seen |= self._scope[child]
 
-    def _unstructured(self) -> str:
+    def _different_splits(self) -> Iterator[str]:
         splits: dict[int, tuple[frozenset[int], Unit]] = {}
         for unit in self.units:
-            if not isinstance(unit, Product):
-                continue
             parts = frozenset(self._scope[child] for child in unit.inputs if self._scope[child])
-            if len(parts) < 2:
-                continue  # nothing is split
-            known, other = splits.setdefault(self._scope[unit], (parts, unit))
-            if known != parts:
-                return (
-                    f"the products {self.names[other]} and {self.names[unit]} split "
-                    f"{_set(self.scope(unit))} differently"
-                )
-        return ""
+            if isinstance(unit, Product) and len(parts) > 1:
+                known, other = splits.setdefault(self._scope[unit], (parts, unit))
+                if known != parts:
+                    yield (
+                        f"the products {self.names[other]} and {self.names[unit]} split "
+                        f"{_set(self.scope(unit))} differently"
+                    )
 
-    def _shared(self) -> str:
-        uses: dict[Unit, int] = {}
+    def _shared_units(self) -> Iterator[str]:
+        used: set[Unit] = set()
         for unit in self.units:
             for child in unit.inputs:
-                uses[child] = uses.get(child, 0) + 1
-                if uses[child] > 1:
-                    return f"the unit {self.names[child]} is used more than once"
-        return ""
+                if child in used:
+                    yield f"the unit {self.names[child]} is used more than once"
+                used.add(child)
 
 
 def _children_first(root: Unit) -> tuple[Unit, ...]:
@@ -359,9 +360,9 @@ def _children_first(root: Unit) -> tuple[Unit, ...]:
 
 
 def _scopes(units: Iterable[Unit], names: Sequence[str]) -> tuple[dict[Unit, int], dict[Unit, frozenset[str]]]:
-    """The scope of every unit, as bits of a number, and its free latents.
+    """The scope of every unit, as the bits of an integer, and its free latents.
 
-    In a chain of thousands of variables every scope is nearly the whole; as bits these sets are small.
+    In a chain of thousands of variables most scopes are large. As bits they take little memory.
     """
     bit = {name: 1 << place for place, name in enumerate(names)}
     scope: dict[Unit, int] = {}
@@ -386,7 +387,7 @@ def _fields(unit: Unit) -> tuple[Any, ...]:
         case Input():
             return unit.variables, unit.function
         case Integral():
-            return unit.variables, [(factor.variables, factor.function) for factor in unit.factors]
+            return unit.variables, unit.factors
         case Sum():
             return (unit.weights,)
         case Product():
@@ -396,71 +397,33 @@ def _fields(unit: Unit) -> tuple[Any, ...]:
 def _rebuilt(
     kind: type[SymbolicCircuit], parts: Sequence[tuple[type, tuple[Any, ...], list[int]]], variables: Sequence[str]
 ) -> SymbolicCircuit:
-    """Rebuild a circuit from its units, children first."""
+    """The circuit with these units, children first: the inverse of ``SymbolicCircuit.__reduce__``."""
     units: list[Unit] = []
     for unit, fields, numbers in parts:
         below = [units[number] for number in numbers]
         if unit is Input:
             units.append(Input(*fields))
         elif unit is Integral:
-            names, factors = fields
-            units.append(Integral(names, below[0], [Factor(*factor) for factor in factors]))
+            units.append(Integral(fields[0], below[0], fields[1]))
         else:
             units.append(Sum(below, *fields) if unit is Sum else Product(*below))
     return kind(units[-1], variables)
-
-
-def _given(variable: str, parents: Sequence[str]) -> str:
-    return f"{variable} | {', '.join(parents)}" if parents else variable
 
 
 def _set(names: Iterable[str]) -> str:
     return "{" + ", ".join(sorted(names)) + "}"
 
 
-def _to_text(circuit: SymbolicCircuit) -> str:
-    """One line per unit, with its inputs indented below; the inputs of a shared unit are shown once."""
-    lines: list[str] = []
-    shown: set[Unit] = set()
-    stack: list[tuple[Unit, int, str]] = [(circuit.root, 0, "")]
-    while stack:
-        unit, depth, note = stack.pop()
-        label = "  " * depth + note + circuit.names[unit] + _density(unit)
-        if unit in shown and unit.inputs:
-            lines.append(label + "  (see above)")
-            continue
-        shown.add(unit)
-        lines.append(label)
-        notes = [f"{w:g} × " for w in unit.weights] if isinstance(unit, Sum) else [""] * len(unit.inputs)
-        children = list(zip(unit.inputs, notes, strict=True))
-        stack.extend((child, depth + 1, weight) for child, weight in reversed(children))
-    return "\n".join(lines)
+def _density(variables: Sequence[str], function: Function) -> str:
+    """A density in the notation of the paper's figures."""
+    own, parents = ", ".join(variables), ", ".join(function.parents)
+    return f"p({own} | {parents})" if parents else f"p({own})"
 
 
-def _to_dot(circuit: SymbolicCircuit) -> str:
-    """A ``digraph`` with one node per unit; edges point from a unit to its inputs."""
-    number = {unit: f"u{i}" for i, unit in enumerate(circuit.units)}
-    lines = ["digraph circuit {", "  node [fontname=Helvetica];"]
-    for unit in circuit.units:
-        shape = {Input: "box", Integral: "doublecircle", Sum: "circle", Product: "circle"}[type(unit)]
-        lines.append(f'  {number[unit]} [label="{_escape(circuit.names[unit])}", shape={shape}];')
-    for unit in circuit.units:
-        for i, child in enumerate(unit.inputs):
-            label = f"{unit.weights[i]:g}" if isinstance(unit, Sum) else _density(unit).strip()
-            mark = f' [label="{_escape(label)}"]' if label else ""
-            lines.append(f"  {number[unit]} -> {number[child]}{mark};")
-    return "\n".join([*lines, "}"])
-
-
-def _density(unit: Unit) -> str:
-    """The densities that an integral unit carries, in the notation of the paper's figures."""
-    if not isinstance(unit, Integral):
-        return ""
-    factors = []
-    for factor in unit.factors:
-        own, parents = ", ".join(factor.variables), ", ".join(factor.function.parents)
-        factors.append(f"p({own} | {parents})" if parents else f"p({own})")
-    return "  " + " ".join(factors) if factors else ""
+def _carried(unit: Unit) -> str:
+    """The densities that an integral unit carries."""
+    factors = unit.factors if isinstance(unit, Integral) else ()
+    return " ".join(_density(factor.variables, factor.function) for factor in factors)
 
 
 def _escape(label: str) -> str:

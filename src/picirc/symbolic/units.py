@@ -2,7 +2,12 @@
 """The four units of an integral circuit, as immutable objects.
 
 A unit represents a function of observed variables (its *scope*) and of *free* latents, which are not yet integrated
-out. Units are compared by identity. An object that is used twice is a shared sub-circuit, so that the circuit is a DAG.
+out. Units are compared by identity: an object that is used twice is a shared sub-circuit, and the circuit is a DAG.
+
+    >>> import picirc as pc
+    >>> x = pc.Input("x", pc.LinearGaussian({"z": 2.0}, std=0.5))  # p(x | z)
+    >>> pc.Integral("z", x, pc.LinearGaussian(std=1.0)).inputs == (x,)  # ∫ p(z) p(x | z) dz
+    True
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from picirc.structure.bayesnet import Function, check_function, variable_names
 
 @dataclass(frozen=True, eq=False, init=False)
 class Input:
-    """The density ``p(X | Z_c)`` of one observed variable, or of several, given the parents of its function.
+    """``p(X | Z)``: the density of one observed variable, or of several, given the parents of its function.
 
     Args:
         variables: The observed variable; several if the function is a joint density, such as ``pc.MultivariateNormal``.
@@ -61,7 +66,7 @@ class Factor:
 
 @dataclass(frozen=True, eq=False, init=False)
 class Integral:
-    """``∫ f_c(Z, z) · child(X, Z, z) dz``, with ``f_c`` the product of its factors.
+    """``∫ f(Z, z) · child(X, Z, z) dz``, where ``f`` is the product of the factors.
 
     The paper attaches one density ``p(z | Z')`` to a unit. If a latent is eliminated before its children, several
     conditional densities depend on it, and the unit carries their product.
@@ -90,7 +95,7 @@ class Integral:
 
     @property
     def inputs(self) -> tuple[Unit, ...]:
-        """The one unit below."""
+        """The child."""
         return (self.child,)
 
 
@@ -103,7 +108,7 @@ class Sum:
 
     def __init__(self, inputs: Sequence[Unit], weights: Sequence[float]) -> None:
         if not inputs:
-            raise ArgumentError("inputs", "at least one unit", "none", "a sum of nothing is not a density")
+            raise ArgumentError("inputs", "at least one unit", "none", "an empty sum is not a density")
         for unit in inputs:
             _check_unit("inputs", unit)
         theta = tuple(float(w) for w in weights)
