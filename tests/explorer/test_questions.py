@@ -230,7 +230,7 @@ def test_the_description_is_plain_json(page, mixed):
         ({"length": {"from": "a", "to": 1}}, "two numbers"),
         ({"length": {"is": "many"}}, "length"),
         ({"length": "many"}, "length"),
-        ({"rings": {"from": -9, "to": -3}}, "make it wider"),
+        ({"rings": {"from": -9, "to": -3}}, "widen its ranges"),
     ],
 )
 def test_bad_evidence_is_refused_in_words(page, evidence, words):
