@@ -112,13 +112,11 @@ def application(page: Page, token: str, *, framed: bool = False) -> ASGIApp:
     """The page, its files and its questions at ``/token/``. All other requests are refused."""
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.datastructures import MutableHeaders
     from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, Response
     from starlette.routing import Route
 
     lock = threading.Lock()  # a circuit keeps its buffers between queries
-    headers = {"content-security-policy": _POLICY + (f"http://localhost:* http://{HOST}:*" if framed else "'none'")}
 
     def file(request: Request) -> Response:
         name = request.path_params.get("name", "")
@@ -164,17 +162,26 @@ def application(page: Page, token: str, *, framed: bool = False) -> ASGIApp:
         Route(f"/{token}/api/{{name}}", question, methods=["POST"]),
         Route(f"/{token}/{{name}}", file),
     ]
-    inner = Starlette(routes=routes, exception_handlers={HTTPException: failure})
+    frames = f"http://localhost:* http://{HOST}:*" if framed else "'none'"
+    return _guarded(Starlette(routes=routes, exception_handlers={HTTPException: failure}), token, frames)
+
+
+def _guarded(app: ASGIApp, token: str, frames: str) -> ASGIApp:
+    """The application with a check of the token, and with headers that forbid what the page does not need."""
+    from starlette.datastructures import MutableHeaders
+    from starlette.responses import JSONResponse
+
+    headers = _HEADERS | {"content-security-policy": _POLICY + frames}
     refusal = JSONResponse({"error": "use the address that the explorer printed when it started; it has a token"}, 403)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS | headers)
+                MutableHeaders(scope=message).update(headers)
             await send(message)
 
         welcome = scope["type"] != "http" or _welcome(scope, token)
-        await (inner if welcome else refusal)(scope, receive, send_guarded)
+        await (app if welcome else refusal)(scope, receive, send_guarded)
 
     return guarded
 
