@@ -323,10 +323,12 @@ def _read_rows(path: Path, delimiter: str, largest: int | None) -> tuple[list[in
 
 
 def _check_names(path: Path, names: Sequence[str]) -> None:
-    if not all(names) or len(set(names)) < len(names):
-        index, name = next((i, name) for i, name in enumerate(names) if not name or name in names[:i])
-        got = f"{name!r} twice" if name else f"none for column {index}"
-        raise ArgumentError(str(path), "a name of its own for every column", got)
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if not name or name in seen:
+            got = f"{name!r} twice" if name else f"none for column {index}"
+            raise ArgumentError(str(path), "a name of its own for every column", got)
+        seen.add(name)
 
 
 def _typed(path: Path, name: str, cells: Sequence[str | None], dtype: str | None, lines: Sequence[int]) -> Cells:
