@@ -26,7 +26,7 @@ from picirc.atomic import replace_files
 from picirc.checks import check_integer
 from picirc.cli.files import describe_data, read_data
 from picirc.cli.options import FitOptions, ModelOptions, OutputOptions, QueryOptions, TrainingOptions, differing, refuse
-from picirc.cli.use import MAKER, as_columns, make_circuit, make_rule, scores, tell
+from picirc.cli.use import MAKER, RULES, as_columns, make_circuit, scores, tell
 from picirc.data.dataset import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame
 from picirc.data.streams import Stream
@@ -281,7 +281,7 @@ def _run(
         arguments.pop(name, None)
     if training.em:
         return fit_em(model, data.train, data.valid, **arguments)
-    rule = make_rule(options.model.rule, options.model.points or _POINTS) if model.has_rule else None
+    rule = RULES[options.model.rule](options.model.points or _POINTS) if model.has_rule else None
     return fit(model, data.train, data.valid, rule=rule, **arguments)
 
 

@@ -36,7 +36,7 @@ from picirc.explorer import Explorer, make_page
 from picirc.inputs import Family
 from picirc.inputs.discrete import FiniteFamily
 from picirc.io import describe, load
-from picirc.io.describe import take
+from picirc.io.describe import choice, take
 from picirc.learning import bits_per_dimension, mean_log_prob
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
@@ -65,7 +65,7 @@ Array = npt.NDArray[Any]
 
 MAKER = "picirc fit"  # marks summaries that this command line wrote and can read
 
-_RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
+RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
     "shifted": shifted,
     "midpoint": midpoint,
     "trapezoidal": trapezoidal,
@@ -115,8 +115,7 @@ class Saved:
             return QueryOptions(rule="shifted", points=64)
         noted = take(self.notes, "query", dict)
         points = check_integer("points", noted.get("points"), most=_MOST_POINTS)
-        if noted.get("rule") not in list(_RULES):
-            raise ArgumentError("rule", " or ".join(_RULES), repr(noted.get("rule"))[:80])
+        choice(noted, "rule", RULES)
         return QueryOptions(rule=noted["rule"], points=points)
 
     @property
@@ -162,11 +161,6 @@ def open_model(path: Path) -> Saved:
     return Saved(load(path), description, notes)
 
 
-def make_rule(name: str, points: int) -> Rule | RandomRule:
-    """A rule by its name."""
-    return _RULES[name](points)
-
-
 def make_circuit(model: Model, options: QueryOptions, usual: QueryOptions) -> QPC:
     """The circuit of a model. A PIC is integrated with ``options``, and with ``usual`` where these have no value."""
     if not model.has_rule:
@@ -177,7 +171,7 @@ def make_circuit(model: Model, options: QueryOptions, usual: QueryOptions) -> QP
     name, points = options.rule or usual.rule, options.points or usual.points
     assert name is not None
     assert points is not None
-    circuit: QPC = model(make_rule(name, points))
+    circuit: QPC = model(RULES[name](points))
     return circuit
 
 

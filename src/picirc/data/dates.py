@@ -76,11 +76,16 @@ def read_dates(cells: Sequence[Any]) -> tuple[Numbers, str]:
     aware = [cell for cell in timed if cell.tzinfo is not None]
     if aware and len(aware) < len(present):
         raise ValueError("times with a zone and without one")
-    naive = [None if cell is None else _in_utc(cell) for cell in found]
     if not timed:
-        return days_of(np.array(naive, "datetime64[D]")), "date"
-    zone = f", {_zone(aware[0])}" if aware else ""
-    return days_of(np.array(naive, "datetime64[us]")), f"datetime[us{zone}]"
+        return days_of(np.array(found, "datetime64[D]")), "date"
+    if not aware:
+        return days_of(np.array(found, "datetime64[us]")), "datetime[us]"
+    utc = [
+        cell.astimezone(datetime.UTC).replace(tzinfo=None) if isinstance(cell, datetime.datetime) else None
+        for cell in found
+    ]
+    zone = getattr(aware[0].tzinfo, "key", None) or getattr(aware[0].tzinfo, "zone", None) or "UTC"
+    return days_of(np.array(utc, "datetime64[us]")), f"datetime[us, {zone}]"
 
 
 def zone_of(calendar: str) -> str:
@@ -113,14 +118,3 @@ def _moment(cell: Any) -> datetime.date | None:
         return timed if len(cell.strip()) > len("2000-01-01") else timed.date()
     found: datetime.datetime = np.datetime64(cell, "us").tolist()
     return found if np.datetime_data(cell.dtype)[0] not in ("Y", "M", "W", "D") else found.date()
-
-
-def _in_utc(cell: datetime.date) -> datetime.date:
-    if not isinstance(cell, datetime.datetime) or cell.tzinfo is None:
-        return cell
-    return cell.astimezone(datetime.UTC).replace(tzinfo=None)
-
-
-def _zone(cell: datetime.datetime) -> str:
-    """The name of the zone of a time; UTC if it has no name."""
-    return str(getattr(cell.tzinfo, "key", None) or getattr(cell.tzinfo, "zone", None) or "UTC")

@@ -15,7 +15,6 @@ from picirc.checks import is_number
 from picirc.report.drawing import (
     FONT,
     Axes,
-    Bar,
     Bare,
     Markup,
     Scale,
@@ -462,9 +461,9 @@ def _bar_panels(field: Field, picked: Sequence[Two], titles: Sequence[str]) -> l
     shares = [(category_shares(data, len(order)), category_shares(drawn, len(order))) for data, drawn in picked]
     groups = []
     for data, drawn in shares:
-        found = [Bar(field.labels[code], float(data[code]), float(drawn[code])) for code in kept]
+        found = [(field.labels[code], float(data[code]), float(drawn[code])) for code in kept]
         if len(kept) < len(order):
-            found.append(Bar(f"{len(order) - len(kept)} others", 1 - data[kept].sum(), 1 - drawn[kept].sum()))
+            found.append((f"{len(order) - len(kept)} others", 1 - data[kept].sum(), 1 - drawn[kept].sum()))
         groups.append(found)
-    top = max((max(bar.data, bar.drawn) for group in groups for bar in group), default=1.0) or 1.0
+    top = max((max(shares) for group in groups for _, *shares in group), default=1.0) or 1.0
     return [grouped_bars(group, _PANEL[0], top, title) for group, title in zip(groups, titles, strict=True)]

@@ -360,30 +360,21 @@ def band(axes: Axes, low: float, high: float, class_: str = "band") -> Markup:
     return tag("rect", x=axes.across.start, y=top, width=width, height=bottom - top, class_=class_)
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A category with its share of the data and of the samples."""
-
-    name: str
-    data: float
-    drawn: float
-
-
-def grouped_bars(groups: Sequence[Bar], width: float, top: float, title: str) -> Markup:
-    """Two horizontal bars for each category; the axis ends at the share ``top``."""
-    names = [shorten(group.name, 14) for group in groups]
+def grouped_bars(groups: Sequence[tuple[str, float, float]], width: float, top: float, title: str) -> Markup:
+    """Two horizontal bars for each category, its shares of the data and of the samples; the axis ends at ``top``."""
+    names = [shorten(name, 14) for name, _, _ in groups]
     left = 8 + max((text_width(name, FONT) for name in names), default=0.0)
     across = Scale(0.0, top, left, width - 40)
     parts = []
-    for place, (name, group) in enumerate(zip(names, groups, strict=True)):
+    for place, (name, data, drawn) in enumerate(groups):
         y = 4 + _GROUP * place
-        parts.append(tag("text", name, tag("title", group.name), x=left - 6, y=y + 15, text_anchor="end"))
-        for share, class_, top in ((group.data, "data", y), (group.drawn, "drawn", y + 11)):
+        parts.append(tag("text", names[place], tag("title", name), x=left - 6, y=y + 15, text_anchor="end"))
+        for share, class_, start in ((data, "data", y), (drawn, "drawn", y + 11)):
             end = max(across(share), left)
-            parts.append(tag("rect", x=left, y=top, width=end - left, height=10.0, class_=f"bars {class_}"))
-            parts.append(tag("text", f"{100 * share:.0f} %", x=end + 4, y=top + 9, class_="value"))
+            parts.append(tag("rect", x=left, y=start, width=end - left, height=10.0, class_=f"bars {class_}"))
+            parts.append(tag("text", f"{100 * share:.0f} %", x=end + 4, y=start + 9, class_="value"))
     axis = tag("path", d=f"M{number(left)} 0V{number(4 + _GROUP * len(groups))}", class_="axis")
-    return drawing(width, 6 + _GROUP * len(groups), join(parts), axis, title=title)
+    return drawing(width, 6 + _GROUP * len(groups), *parts, axis, title=title)
 
 
 def key(items: Iterable[tuple[str, str]] = (("data", "data"), ("drawn", "samples")), note: str = "") -> Markup:
