@@ -30,7 +30,7 @@ function number(value, span) {
   const size = span ? Math.abs(span) / 100 : Math.abs(value) / 100;
   const digits = clamp(Math.ceil(-Math.log10(size || 1)), 0, 12);
   if (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4) return value.toExponential(1).replace("e+", "e");
-  return value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: 0 });
+  return value.toLocaleString("en", { maximumFractionDigits: digits, signDisplay: "negative" });
 }
 
 const percent = p => (p >= 0.9995 ? "100 %" : p >= 0.0995 ? `${Math.round(100 * p)} %`
