@@ -282,7 +282,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     with open_unpacked(path) as file:
         shape = _read_header(file, path, dimensions)
         size = math.prod(shape)
-        claim = f"{size} values, as the header says {shape}"
+        claim = f"{size} values, from the shape {shape} in the header"
         if size > LARGEST_RATIO * path.stat().st_size:
             raise ArgumentError(str(path), claim, "a smaller file", "it is truncated or corrupted: download it again")
         values = np.empty(shape, np.uint8)
@@ -346,7 +346,7 @@ def transfer(url: str, path: Path) -> None:
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
         raise DownloadError(f"the connection broke ({error!r})") from error
     if promised is not None and came != promised:
-        raise DownloadError(f"truncated: {came} of {promised} bytes came")
+        raise DownloadError(f"truncated: received {came} of {promised} bytes")
 
 
 def verify_file(path: Path, file: PublicFile) -> None:
