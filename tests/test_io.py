@@ -190,7 +190,8 @@ class Linked(Trials):
 
 
 @pytest.mark.parametrize(
-    ("family", "match"), [(Gaussian(), "rename"), (Scaled(), "families that equal"), (Linked(), "plain JSON values")]
+    ("family", "match"),
+    [(Gaussian(), "rename"), (Scaled(), "families that are determined"), (Linked(), "plain JSON values")],
 )
 def test_a_family_that_would_not_come_back_is_refused(family, match, tmp_path):
     with pytest.raises(pc.ArgumentError, match=match):

@@ -132,7 +132,7 @@ def test_the_error_falls_with_the_number_of_points(circuit):
     ("ask", "words"),
     [
         (lambda model: pc.plot.tree(3), "model: expected a latent tree"),
-        (lambda model: pc.plot.marginals(model, {"kind": "ash"}, columns=["kind"]), "columns that are not known"),
+        (lambda model: pc.plot.marginals(model, {"kind": "ash"}, columns=["kind"]), "columns without evidence"),
         (lambda model: pc.plot.marginals(model, axes=[one()]), "axes: expected 3 axes, got 1"),
         (lambda model: pc.plot.pairs(model, ["kind"]), "two columns or more"),
         (lambda model: pc.plot.sum_region(model.qpc, 10**6), "region: expected an integer"),

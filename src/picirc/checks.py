@@ -15,13 +15,7 @@ Choice = TypeVar("Choice", bound=str)
 
 
 def check_integer(argument: str, value: object, least: int = 1, most: int | None = None) -> int:
-    """Return ``value`` as an ``int`` between ``least`` and ``most``; any integer type but ``bool`` is accepted.
-
-    Args:
-        argument: The name of the argument as the user wrote it.
-        value: A Python or NumPy integer.
-        least: The smallest value accepted.
-        most: The largest value accepted; None for no limit.
+    """Return ``value`` as an ``int`` between ``least`` and ``most``; raise if it is not an integer, or a ``bool``.
 
     Example:
         >>> import numpy as np
@@ -77,12 +71,12 @@ def check_boolean(argument: str, value: object) -> bool:
 
 
 def is_number(value: object) -> TypeGuard[Real]:
-    """Whether ``value`` is a real number of Python or NumPy; booleans are not numbers here."""
+    """Whether ``value`` is a real number of Python or NumPy, and not a boolean."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_even(argument: str, value: int) -> int:
-    """Raise an error unless the value is a positive even integer."""
+    """Return ``value`` if it is a positive even integer."""
     if check_integer(argument, value, 2) % 2:
         raise ArgumentError(argument, "an even integer", value)
     return int(value)

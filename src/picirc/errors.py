@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def printable(text: object) -> str:
-    r"""Return ``text`` with all non-printable characters but line breaks escaped; for text that may come from a file.
+    r"""Escape all non-printable characters but line breaks, for text that may come from a file.
 
     Example:
         >>> print(printable("\x1b[31mred"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C: held back while work must stay whole, and one line at the end instead of a traceback."""
+"""Ctrl-C: delayed while work must not be interrupted, and reported in one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-EXIT_CODE = 130  # what shells report for a program that Ctrl-C has ended
+EXIT_CODE = 130  # by convention, for a program ended by Ctrl-C
 
 
 class Interrupts:
-    """While entered, Ctrl-C only leaves a note, which ``check`` raises; a second Ctrl-C interrupts at once.
+    """A context in which ``check`` raises the ``KeyboardInterrupt`` of Ctrl-C; a second Ctrl-C interrupts at once.
 
-    A step that stopped half-way would leave parameters that no training goes through, and no checkpoint could continue
-    from them as if nothing had happened. Inside another one, both share the note. A handler that is not Python's or
-    picirc's own is left alone.
+    It keeps a training step from stopping half-way, with parameters that belong to no checkpoint. Nested contexts share
+    one state. A signal handler that is neither Python's nor picirc's is left alone.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class Interrupts:
         self._former: Callable[[int, FrameType | None], object] | None = None
 
     def __enter__(self) -> Interrupts:
-        # Python lets the main thread alone handle signals.
+        # In Python only the main thread can handle signals.
         if threading.current_thread() is not threading.main_thread():
             return self
         handler = signal.getsignal(signal.SIGINT)
@@ -53,7 +52,7 @@ class Interrupts:
 
 
 class _Ending:
-    """Whether Ctrl-C was pressed, even if somebody has caught the exception or made another of it."""
+    """Whether Ctrl-C was pressed, even if a library has caught or replaced the exception."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -64,10 +63,10 @@ class _Ending:
 
 
 def run_to_the_end(program: Callable[[], int]) -> int:
-    """Run a program; when Ctrl-C ends it, say so in one line and return the exit code 130.
+    """Run a program. If Ctrl-C ends it, print one line and return the exit code 130.
 
-    Whatever an interrupted import or library makes of the exception is not shown. Afterwards Ctrl-C is ignored: there
-    is nothing left but the end of the process.
+    Other exceptions that an interrupted library raises are not shown. Afterwards Ctrl-C is ignored, because the process
+    is about to end.
     """
     ending = _Ending()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of models and circuits: matplotlib axes in, axes out. They need the extra ``viz``."""
+"""Plots of models and circuits. They draw on matplotlib axes and return them, and need the extra ``viz``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from picirc.learning.history import History
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
-from picirc.report.columns import rows_of
+from picirc.report.columns import depths_of, rows_of
 from picirc.report.drawing import shorten
 from picirc.report.material import in_units
 from picirc.structure.trees import LatentTree
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 __all__ = ["latents", "marginals", "pairs", "quadrature", "sum_region", "training", "tree"]
 
 _DATA, _MODEL, _BEFORE = "#c3cad2", "#1f63ad", "#6b7480"
-_COLOURS = ("#1f63ad", "#d55e00", "#009e73", "#8a4fb0")  # distinguishable for colour-blind readers too
+_COLOURS = ("#1f63ad", "#d55e00", "#009e73", "#8a4fb0")  # colour-blind readers can tell them apart
 _MARKS = "osv^"
 _LARGEST_DOTS = 9.0
-_MOST_NAMES = 6  # of the variables of one latent
+_MOST_NAMES = 6  # of variables of one latent
 
 
 def tree(
     model: TableModel | PIC | HCLT | LatentTree, names: Sequence[str] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The latent tree of a model, the root on the left; a latent shows its variables.
+    """Draw the latent tree of a model, with the root on the left and the variables of each latent.
 
     Args:
-        model: A model, or the tree itself.
+        model: A model, or a tree.
         names: The names of the variables; by default those of the table, or their numbers.
-        ax: Where to draw; by default a new figure.
+        ax: The axes; by default a new figure.
     """
     structure = model.pic.structure if isinstance(model, TableModel) else getattr(model, "structure", model)
     if not isinstance(structure, LatentTree):
@@ -58,10 +58,7 @@ def tree(
     if names is None:
         names = model.schema.names if isinstance(model, TableModel) else list(map(str, range(structure.n_variables)))
     axes = _axes(ax)
-    depth = [0] * structure.n_latents
-    for latent in reversed(structure.order[:-1]):
-        depth[latent] = depth[structure.parents[latent]] + 1
-    rows = rows_of(structure)
+    depth, rows = depths_of(structure), rows_of(structure)
     for latent, parent in enumerate(structure.parents):
         if parent >= 0:
             axes.plot([depth[parent], depth[latent]], [-rows[parent], -rows[latent]], color=_DATA, zorder=1)
@@ -86,14 +83,14 @@ def marginals(
     columns: Sequence[str] | None = None,
     axes: Any = None,
 ) -> Panels:
-    """The distribution of every column given the evidence, over the histogram of the data.
+    """Draw the distribution of every column given evidence, over the histogram of the data.
 
     Args:
         model: The model of a table.
         given: Evidence, a mapping from names to values.
         data: Rows to compare with.
-        columns: The columns to draw; by default all that are not known.
-        axes: As many axes as columns; by default a new figure.
+        columns: The columns to draw; by default all without evidence.
+        axes: One for each column; by default a new figure.
 
     Returns:
         The axes, one for each column.
@@ -101,13 +98,13 @@ def marginals(
     questions = TableQuestions(model, data)
     answers = [questions.given({name: {"is": value} for name, value in known.items()}) for known in ({}, given or {})]
     wanted = [name for name in model.schema.names if name not in (given or {})] if columns is None else list(columns)
-    panels = _panels(axes, len(wanted), "axes")
+    panels = _panels(axes, len(wanted))
     described = questions.describe()["columns"]
     for panel, name in zip(panels, wanted, strict=True):
         place = model.schema.index(name)
         before, after = (answer["cards"][place] for answer in answers)
         if after is None:
-            raise ArgumentError("columns", "columns that are not known", name)
+            raise ArgumentError("columns", "columns without evidence", name)
         _marginal(panel, described[place], before["heights"], after["heights"], conditional=bool(given))
         _spikes(panel, described[place], after.get("spikes", []))
         panel.set_title(shorten(name, 30), fontsize=10)
@@ -115,15 +112,14 @@ def marginals(
 
 
 def _spikes(panel: Axes, column: Mapping[str, Any], shares: Sequence[float]) -> None:
-    """Single values of a column of numbers: bars whose full height is a probability of one."""
-    for value, share, single in zip(
-        column["spikes"] if shares else [], shares, column.get("single") or shares, strict=True
-    ):
-        bars: dict[str, Any] = {"transform": panel.get_xaxis_transform(), "capstyle": "butt"}
+    """Draw the atoms of a column of numbers as bars; the full height is probability one."""
+    bars: dict[str, Any] = {"transform": panel.get_xaxis_transform()}
+    for place, share in enumerate(shares):
+        value = column["spikes"][place]
         if "single" in column:
-            panel.vlines(value, 0, single, color=_DATA, linewidth=7, **bars)
-        panel.vlines(value, 0, share, color=_MODEL, linewidth=3, **bars)
-        panel.text(value, share, f" {share:.0%}", fontsize=8, transform=panel.get_xaxis_transform())
+            panel.vlines(value, 0, column["single"][place], color=_DATA, linewidth=7, capstyle="butt", **bars)
+        panel.vlines(value, 0, share, color=_MODEL, linewidth=3, capstyle="butt", **bars)
+        panel.text(value, share, f" {share:.0%}", fontsize=8, **bars)
 
 
 def _marginal(
@@ -159,14 +155,14 @@ def _marginal(
 def pairs(
     model: TableModel, columns: Sequence[str], data: Any = None, n: int = 500, seed: int = 0, axes: Any = None
 ) -> Panels:
-    """Every two of some columns against each other: the data above the diagonal, rows drawn from the model below it.
+    """Draw a scatter plot for every pair of columns: the data above the diagonal, samples below it.
 
     Args:
         model: The model of a table.
         columns: Two or more columns.
         data: Rows to compare with.
-        n: How many rows are drawn.
-        seed: Decides them.
+        n: The number of samples.
+        seed: The random seed.
         axes: ``(columns, columns)`` axes; by default a new figure.
 
     Returns:
@@ -177,7 +173,7 @@ def pairs(
         raise ArgumentError("columns", "two columns or more", f"{len(places)}")
     drawn = model.schema.encode(model.sample(n, seed=seed))
     rows = None if data is None else model.schema.encode(data)
-    panels = _panels(axes, len(places) ** 2, "axes", across=len(places)).reshape(len(places), -1)
+    panels = _panels(axes, len(places) ** 2, across=len(places)).reshape(len(places), -1)
     for down, row in enumerate(places):
         for across, column in enumerate(places):
             panel = panels[down, across]
@@ -218,14 +214,14 @@ def _name(panel: Axes, model: TableModel, row: int, column: int) -> None:
 
 
 def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:
-    """The weights of one sum region: the probabilities of a child's states given those of its parent, as square roots.
+    """Draw the weights of one sum region: the square roots of the probabilities of a child's states given its parent's.
 
-    Where the states lie on a grid neighbours are alike, and the picture is smooth.
+    If the states lie on a grid, neighbouring rows and columns are similar, and the image is smooth.
 
     Args:
         qpc: The circuit.
-        region: Which region, counted over all levels.
-        ax: Where to draw; by default a new figure.
+        region: The number of the region, counted over all levels.
+        ax: The axes; by default a new figure.
     """
     found = [w.detach().double().cpu() for w in qpc.parameters.weights if w.ndim >= 2]
     regions = [one for w in found for one in w.reshape(-1, *w.shape[-2:])]
@@ -238,13 +234,13 @@ def sum_region(qpc: QPC, region: int = 0, ax: Axes | None = None) -> Axes:
 
 
 def latents(qpc: QPC, x: Tensor, name: str | None = None, ax: Axes | None = None) -> Axes:
-    """The posterior density of a latent given each of a few data points, at the points of its grid.
+    """Draw the posterior density of a latent given each of a few data points.
 
     Args:
         qpc: The circuit.
         x: ``(batch, variables)`` or one data point; NaN is missing.
         name: The latent; by default the first one.
-        ax: Where to draw; by default a new figure.
+        ax: The axes; by default a new figure.
     """
     rows = torch.as_tensor(x)
     found = qpc.latents(rows if rows.ndim == 2 else rows[None])
@@ -268,11 +264,11 @@ def latents(qpc: QPC, x: Tensor, name: str | None = None, ax: Axes | None = None
 
 
 def training(history: History | Sequence[Mapping[str, float]], ax: Axes | None = None) -> Axes:
-    """The mean log-likelihood of training and validation rows against the step, and the best validation.
+    """Draw the mean log-likelihood of the training and validation rows against the step.
 
     Args:
-        history: What ``pc.fit`` returned, or its records.
-        ax: Where to draw; by default a new figure.
+        history: The history that ``pc.fit`` returned, or its records.
+        ax: The axes; by default a new figure.
     """
     records = history.records if isinstance(history, History) else list(history)
     if not records:
@@ -298,16 +294,16 @@ def quadrature(
     points: Sequence[int] = (4, 8, 12, 16, 24, 32, 48, 64, 96),
     ax: Axes | None = None,
 ) -> Axes:
-    """The largest error of the log-likelihood of some data against the number of points.
+    """Draw the largest error of the log-likelihood of some data against the number of points.
 
-    Against the closed form where there is one, as lines; what the circuit itself estimates, as dots.
+    Dots are the errors that the circuit estimates. Lines are the true errors, if the circuit has a closed form.
 
     Args:
         circuit: An integral circuit.
         x: The data.
-        rules: Rules by their names; by default trapezoidal, Gauss–Legendre and Gauss–Hermite.
-        points: Numbers of points.
-        ax: Where to draw; by default a new figure.
+        rules: Rules by name; by default trapezoidal, Gauss–Legendre and Gauss–Hermite.
+        points: The numbers of points.
+        ax: The axes; by default a new figure.
     """
     if rules is None:
         rules = {"trapezoidal": trapezoidal, "Gauss–Legendre": gauss_legendre, "Gauss–Hermite": gauss_hermite}
@@ -341,12 +337,12 @@ def _axes(ax: Axes | None) -> Axes:
     return _pyplot().subplots(layout="constrained")[1]  # type: ignore[no-any-return]
 
 
-def _panels(axes: Any, count: int, argument: str, across: int = 4) -> Panels:
-    """The given axes, or ``count`` new ones."""
+def _panels(axes: Any, count: int, across: int = 4) -> Panels:
+    """The given axes, flat, or ``count`` new ones."""
     if axes is not None:
         found = np.array(axes, dtype=object).flatten()
         if len(found) != count:
-            raise ArgumentError(argument, f"{count} axes", f"{len(found)}")
+            raise ArgumentError("axes", f"{count} axes", f"{len(found)}")
         return found
     across = max(1, min(across, count))
     down = -(-count // across)

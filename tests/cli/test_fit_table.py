@@ -148,7 +148,9 @@ def test_mistakes_are_one_line(options, match, run, table, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
-@pytest.mark.parametrize("option", [["--delimiter", ";"], ["--missing", "x"], ["--drop", "a"], ["--columns", "a=b"]])
+@pytest.mark.parametrize(
+    "option", [["--delimiter", ";"], ["--missing", "x"], ["--drop", "a"], ["--columns", "a=b"], ["--sequences"]]
+)
 def test_options_of_tables_need_a_table(option, run, tmp_path):
     code, _, error = run("fit", "--data", "digits", "--out", tmp_path / "m", *option)
     assert code == 2

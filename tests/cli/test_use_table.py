@@ -347,6 +347,16 @@ def test_mistakes_are_one_line(arguments, match, run, model, table, tmp_path, mo
     assert table.read_bytes() == content
 
 
+@pytest.mark.parametrize("command", [["score"], ["impute"], ["classify", "--column", "pet"]])
+def test_evidence_for_a_folder_is_refused(command, run, model, tmp_path):
+    (tmp_path / "folder").mkdir()
+    code, _, error = run(
+        *command[:1], model, tmp_path / "folder", "-o", tmp_path / "out", *command[1:], "--given", "pet=cat"
+    )
+    assert code == 2
+    assert "--given: expected a single table" in error
+
+
 def test_wrong_columns_are_named(run, model, tmp_path):
     cells = rows()
     for name, header, match in (

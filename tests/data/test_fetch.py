@@ -78,7 +78,7 @@ def test_a_second_home_helps_out(server, tmp_path):
     [
         (404, "", "answered 404"),
         (500, "", "answered 500"),
-        ((CONTENT, 1000), "", "truncated: 8 of 1000 bytes came"),
+        ((CONTENT, 1000), "", "truncated: received 8 of 1000 bytes"),
         (CONTENT[:-1], "", f"wrong checksum: expected sha256 {CHECKSUM}"),
         ((CONTENT[:-1], -1), "", "wrong checksum"),
         ((CONTENT[:-1], "many"), "", "wrong checksum"),

@@ -134,7 +134,7 @@ def test_a_category_changes_the_other_cards_and_the_address(visit, table):
     page.wait_for_selector(".chip")
     wait_for_answers(page)
     assert expected(page, "length") == shown  # a link holds the whole view
-    page.get_by_role("button", name="Forget kind").first.click()
+    page.get_by_role("button", name="Remove kind").first.click()
     wait_for_answers(page)
     assert evidence(page) == {}
     assert expected(page, "length") == before
@@ -207,7 +207,7 @@ def test_rows_show_their_surprises_and_the_tree_leads_to_cards(visit, table):
     wait_for_answers(page)
     assert len(evidence(page)["a"]) >= 4
     assert card(page, "weight").locator(".note").inner_text().startswith(("Fits", "Surprising"))
-    page.get_by_role("button", name="Forget weight").first.click()
+    page.get_by_role("button", name="Remove weight").first.click()
     wait_for_answers(page)
     assert "90 %" in expected(page, "weight")
     page.get_by_role("button", name="Go to rings").focus()
@@ -273,7 +273,7 @@ def test_a_server_that_goes_away_is_said_and_the_view_is_kept(visit, mixed):
 
 def test_an_address_with_nonsense_still_opens(visit, table):
     page = visit(table + "#%7Bnonsense")
-    assert "no evidence" in page.get_by_role("alert").inner_text()
+    assert "no valid state" in page.get_by_role("alert").inner_text()
     assert page.locator("article").count() == 5
 
 
@@ -285,7 +285,7 @@ def test_images_are_rubbed_out_and_completed(visit, serve, images):
     facts.filter(has_text=" 0 of 16 pixels").wait_for()
     page.get_by_role("button", name="Hide bottom").click()
     facts.filter(has_text=" 8 of 16 pixels").wait_for()
-    page.get_by_role("button", name="Rub out").click()
+    page.get_by_role("button", name="Erase").click()
     page.locator("canvas.editor").click(position={"x": 20, "y": 20})
     facts.filter(has_text=" 9 of 16 pixels").wait_for()
     page.locator("canvas.editor").focus()
@@ -331,7 +331,7 @@ def test_the_fan_of_a_sequence_moves_with_the_evidence(visit, serve, weather):
     page.wait_for_selector(".mark.edited")
     wait_for_answers(page)
     assert told.get_attribute("aria-label") == shown  # a link holds the whole view
-    page.get_by_role("button", name="Take degrees from the data again").click()
+    page.get_by_role("button", name="Restore degrees from the data").click()
     wait_for_answers(page)
     assert "c" not in evidence(page)
     dot = page.locator(".series .mark.set0").nth(8).bounding_box()

@@ -230,7 +230,7 @@ def test_the_description_is_plain_json(page, mixed):
         ({"length": {"from": "a", "to": 1}}, "two numbers"),
         ({"length": {"is": "many"}}, "length"),
         ({"length": "many"}, "length"),
-        ({"rings": {"from": -9, "to": -3}}, "make it wider"),
+        ({"rings": {"from": -9, "to": -3}}, "widen its ranges"),
     ],
 )
 def test_bad_evidence_is_refused_in_words(page, evidence, words):
@@ -245,7 +245,7 @@ def test_bad_requests_are_refused_in_words(page, mixed):
         (page.sample, {"n": 0}, "from 1 to 1,000"),
         (page.row, {"row": 120}, "from 0 to 119"),
         (TableQuestions(mixed[0]).row, {"row": 0}, "--data"),
-        (page.sample, {"evidence": {"rings": {"from": -9, "to": -3}}}, "wider"),
+        (page.sample, {"evidence": {"rings": {"from": -9, "to": -3}}}, "widen"),
     ):
         with pytest.raises(ValueError, match=words):
             ask(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 from report_cases import SVG, parsed
 
-from picirc.report.columns import Curve, curves
+from picirc.report.columns import curves
 from picirc.report.columns import training_section as section
 
 
@@ -19,7 +19,7 @@ class Stand:
 def test_curves_are_those_of_the_records():
     records = [{"step": 20, "train": -2.0, "valid": -2.5}, {"step": 10, "train": -3.0, "valid": None}]
     found = curves({"training": {"records": records}})
-    assert found == {"train": Curve((10.0, 20.0), (-3.0, -2.0)), "valid": Curve((20.0,), (-2.5,))}
+    assert found == {"train": [(10.0, -3.0), (20.0, -2.0)], "valid": [(20.0, -2.5)]}
 
 
 @pytest.mark.parametrize(

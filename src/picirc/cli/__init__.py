@@ -2,7 +2,7 @@
 """The command line.
 
 ``commands`` and ``options`` define the interface. The other modules, and torch with them, are imported when a command
-runs, so that ``picirc --help`` answers at once.
+runs, so that ``picirc --help`` is fast.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from picirc.interrupts import EXIT_CODE
 
 __all__ = ["main"]
 
-_MISTAKE, _UNREAD = 2, 141
+_MISTAKE, _UNREAD = 2, 141  # exit codes
 
 app = App(
     name="picirc",
     help="Probabilistic integral circuits: learn them from data, and use them.",
     version=__version__,
-    default_parameter=Parameter(negative=()),
+    default_parameter=Parameter(
+        negative=(), show_default=lambda value: None if value is False or value == () else value
+    ),
     suppress_keyboard_interrupt=False,
     result_action="return_value",
 )
-_NAMES = {"evaluate": "eval"}
 for place, command in enumerate(commands.ALL):
-    app.command(command, name=_NAMES.get(command.__name__, command.__name__), sort_key=place)
+    app.command(command, name=command.__name__.replace("evaluate", "eval"), sort_key=place)
 app.meta.group_parameters = Group("All commands")
 app.meta.suppress_keyboard_interrupt = False
 
@@ -52,8 +53,8 @@ def _launch(
 
     Args:
         tokens: The command and its options.
-        config: A TOML file with options by their names, such as batch = 256; flags have the last word.
-        debug: Show where an error came from.
+        config: A TOML file with options by name, such as batch = 256. Flags take precedence.
+        debug: Print the traceback of an error.
     """
     app.config = () if config is None else (Toml(config, must_exist=True, use_commands_as_keys=False),)
     try:
@@ -74,30 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         or 141 when the reader of the output has gone.
     """
     tokens = sys.argv[1:] if arguments is None else list(arguments)
-    _tolerate(sys.stdout)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for characters that the terminal cannot show
     try:
         code = app.meta(tokens, exit_on_error=False, print_error=False) or 0
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the exit does not write again
         return _UNREAD
     except (CycloptsError, ValueError, OSError, MemoryError) as error:
         if "--debug" in tokens:
             traceback.print_exc()
-        print(f"picirc: error: {_one_line(error)}", file=sys.stderr)
+        message = " ".join(str(error).split()) or type(error).__name__  # on one line
+        print(f"picirc: error: {printable(message)}", file=sys.stderr)
         return _MISTAKE
     except KeyboardInterrupt:
         print("picirc: interrupted", file=sys.stderr)
         return EXIT_CODE
-
-
-def _one_line(error: Exception) -> str:
-    """The message of an error on one line, with control characters from files escaped."""
-    return printable(" ".join(str(error).split()) or type(error).__name__)
-
-
-def _tolerate(stream: object) -> None:
-    """Escape characters that the terminal cannot show."""
-    if isinstance(stream, io.TextIOWrapper):
-        stream.reconfigure(errors="backslashreplace")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that commands read and write.
 
-Nothing here imports torch, so that a mistake in an option or in a file is reported at once.
+Nothing here imports torch, so that mistakes in options and files are reported at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from picirc import data
 from picirc.checks import check_integer
-from picirc.cli.options import ColumnOptions, DataOptions, SequenceOptions, TableOptions, differing
+from picirc.cli.options import DataOptions, FitOptions, TableOptions
 from picirc.data.dataset import Dataset, Provenance, hold_out
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.streams import Stream, open_stream
@@ -27,7 +27,6 @@ from picirc.errors import ArgumentError
 
 WRITABLE = (".csv", ".csv.gz", ".tsv", ".parquet")
 
-_MODEL = Path("model")  # where a model is unless another path is given
 _HELD_OUT, _SEED = 0.1, 0  # the parts of a file depend only on its number of rows
 _GREY_8_BITS = (8, 0, 0, 0, 0)  # depth, colour type, compression, filter, interlace
 
@@ -36,15 +35,7 @@ _GREY_8_BITS = (8, 0, 0, 0, 0)  # depth, colour type, compression, filter, inter
 
 
 def check_output(out: Path, *read: Path, endings: Sequence[str] = WRITABLE) -> None:
-    """Raise unless a file can be written there.
-
-    An existing file is replaced, unless the command reads it.
-
-    Args:
-        out: The file to write.
-        *read: The files and folders that the command reads.
-        endings: What its name may end in.
-    """
+    """Raise unless a file can be written at ``out``. It may exist, but must not be one that the command reads."""
     if not out.name.lower().endswith(tuple(endings)):
         raise ArgumentError("--out", f"a file that ends in {', '.join(endings)}", str(out))
     if out.name.lower().endswith(".parquet") and find_spec("pyarrow") is None:
@@ -71,12 +62,6 @@ def check_place(out: Path, overwrite: bool) -> None:
         raise ArgumentError("--out", "a folder to save the model in", str(out), f"{out.parent} is not a folder")
 
 
-def check_no_sequences(options: SequenceOptions) -> None:
-    """Raise if an option is given that applies to sequences only."""
-    for name in differing(options):
-        raise ArgumentError(f"--{name}", "an option for sequences", "a table of independent rows", "add --sequences")
-
-
 # Tables
 
 
@@ -88,7 +73,7 @@ def read_table(path: Path, options: TableOptions) -> Frame:
 
 
 def delimiter_of(options: TableOptions) -> str | None:
-    """What separates the cells."""
+    """The separator of the cells; None for the default."""
     if options.delimiter is None or len(options.delimiter) == 1:
         return options.delimiter
     if options.delimiter not in ("tab", r"\t"):
@@ -96,15 +81,10 @@ def delimiter_of(options: TableOptions) -> str | None:
     return "\t"
 
 
-def model_and_table(first: Path, second: Path | None) -> tuple[Path, Path]:
-    """The model and the table among the arguments of a command; a single argument is the table."""
-    return (first, second) if second is not None else (_MODEL, first)
-
-
-def declared_kinds(data: DataOptions, columns: ColumnOptions) -> dict[str, str]:
+def declared_kinds(options: FitOptions) -> dict[str, str]:
     """The kinds of columns that the user declares."""
-    found = dict.fromkeys(data.categorical, "categorical")
-    for text in columns.columns:
+    found = dict.fromkeys(options.data.categorical, "categorical")
+    for text in options.columns.columns:
         name, equals, kind = text.rpartition("=")
         if not equals or not name:
             raise ArgumentError("--columns", "NAME=KIND, such as age=poisson", text)
@@ -114,42 +94,30 @@ def declared_kinds(data: DataOptions, columns: ColumnOptions) -> dict[str, str]:
     return found
 
 
-def read_training_table(
-    path: Path, options: TableOptions, declared: Mapping[str, str], dropped: Sequence[str]
-) -> Frame | Stream:
-    """Read a table to learn from, without the columns to leave out; of Parquet files only what is in them."""
-    if path.name.lower().endswith(".parquet") or (path.is_dir() and not path.name.lower().endswith(ENDINGS)):
-        return _open_training_stream(path, declared, dropped)
-    if not path.exists() and not path.name.lower().endswith(ENDINGS):
+def read_training_table(path: Path, options: FitOptions, declared: Mapping[str, str]) -> Frame | Stream:
+    """Read the table to learn from, without dropped columns. Of Parquet files only the footers are read."""
+    ending = path.name.lower()
+    if not path.exists() and not ending.endswith(ENDINGS):
         remedy = f"write --data {path} if it is the name of a data set"
         raise ArgumentError("TABLE", f"a file that ends in {', '.join(ENDINGS)}", str(path), remedy)
-    frame = read_table(path, options)
-    _check_known(frame.names, declared, dropped)
-    other = next((mark for mark in ";\t|," if mark in frame.names[0]), None)
-    if len(frame.names) == 1 and frame.written is not None and other is not None:
-        remedy = f"set the separator with --delimiter {'tab' if other == chr(9) else repr(other)}"
-        raise ArgumentError(str(path), "several columns", f"one, {frame.names[0]!r}", remedy)
-    kept = [name for name in frame.names if name not in dropped]
-    for name in kept:  # so that malformed cells are reported before torch is imported
-        frame.cells(name, dtype_for(declared.get(name, "auto")))
-    return frame.select(kept)
-
-
-def _open_training_stream(path: Path, declared: Mapping[str, str], dropped: Sequence[str]) -> Stream:
-    stream = open_stream(path)
-    assert stream is not None
-    _check_known(stream.names, declared, dropped)
-    return stream.select([name for name in stream.names if name not in dropped])
-
-
-def _check_known(names: Sequence[str], declared: Mapping[str, str], dropped: Sequence[str]) -> None:
-    """Raise if an option names a column that the table does not have, or if none is left."""
-    for option, given in (("--columns, --categorical", declared), ("--drop", dropped)):
-        for name in given:
-            if name not in names:
-                raise ArgumentError(option, f"names among {few(names)}", name)
-    if not set(names) - set(dropped):
+    streamed = ending.endswith(".parquet") or not ending.endswith(ENDINGS)  # a Parquet file, or a folder of them
+    table = (open_stream(path) if streamed else None) or read_table(path, options.reading)
+    dropped = options.columns.drop
+    for option, names in (("--columns, --categorical", declared), ("--drop", dropped)):
+        for name in names:
+            if name not in table.names:
+                raise ArgumentError(option, f"names among {few(table.names)}", name)
+    kept = [name for name in table.names if name not in dropped]
+    if not kept:
         raise ArgumentError("--drop", "at least one column left", "none")
+    if isinstance(table, Frame):
+        other = next((mark for mark in ";\t|," if mark in table.names[0]), None)
+        if len(table.names) == 1 and table.written is not None and other is not None:
+            remedy = f"set the separator with --delimiter {'tab' if other == chr(9) else repr(other)}"
+            raise ArgumentError(str(path), "several columns", f"one, {table.names[0]!r}", remedy)
+        for name in kept:  # so that malformed cells are reported before torch is imported
+            table.cells(name, dtype_for(declared.get(name, "auto")))
+    return table.select(kept)
 
 
 # Data other than tables
@@ -159,9 +127,8 @@ def read_data(options: DataOptions, about: Mapping[str, Any] | None = None) -> D
     """Read a data set or a file.
 
     Args:
-        options: Which one.
-        about: What :func:`describe_data` returned for the data that a model was trained on; a file must have the same
-            columns.
+        options: The name of the data set or the file.
+        about: What :func:`describe_data` returned for the training data of a model. A file must have the same columns.
     """
     if options.data is None:
         raise ArgumentError("--data", "the name of a data set", "none", "or give a table: picirc fit TABLE --out …")
@@ -189,7 +156,7 @@ def read_data(options: DataOptions, about: Mapping[str, Any] | None = None) -> D
 
 
 def describe_data(found: Dataset) -> dict[str, Any]:
-    """What is needed to use a model of these data, as JSON values."""
+    """What a model of these data needs to be used, as JSON values."""
     return {
         "columns": list(found.columns or numbered(found.train.shape[1])),
         "levels": {name: list(levels) for name, levels in found.levels.items()},
@@ -201,21 +168,12 @@ def describe_data(found: Dataset) -> dict[str, Any]:
 
 
 def encode_png(image: npt.NDArray[np.uint8]) -> bytes:
-    """The bytes of a PNG file.
-
-    Args:
-        image: ``(height, width)``, 0 is black and 255 white.
-    """
+    """The PNG file of an image ``(height, width)``, where 0 is black and 255 white."""
     height, width = image.shape
+    header = struct.pack(">IIBBBBB", width, height, *_GREY_8_BITS)
     lines = np.pad(image, ((0, 0), (1, 0)))  # each line begins with its filter: none
-    return b"".join(
-        [
-            b"\x89PNG\r\n\x1a\n",
-            _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, *_GREY_8_BITS)),
-            _chunk(b"IDAT", zlib.compress(lines.tobytes(), 9)),
-            _chunk(b"IEND", b""),
-        ]
-    )
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*chunk) for chunk in chunks)
 
 
 def _chunk(kind: bytes, content: bytes) -> bytes:

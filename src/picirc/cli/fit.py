@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``picirc fit``: learn a model of a table, or of other data.
+"""``picirc fit``: learn a model of a table, of sequences, or of other data.
 
 Options that are not given are not passed on, so that the defaults are those of the library.
 """
@@ -25,19 +25,8 @@ from picirc import __version__
 from picirc.atomic import replace_files
 from picirc.checks import check_integer
 from picirc.cli.files import describe_data, read_data
-from picirc.cli.options import (
-    ColumnOptions,
-    DataOptions,
-    ModelOptions,
-    OutputOptions,
-    QueryOptions,
-    TableOptions,
-    TrainingOptions,
-    command_line,
-    differing,
-    given,
-)
-from picirc.cli.use import MAKER, make_circuit, make_rule, scores, tell
+from picirc.cli.options import FitOptions, ModelOptions, OutputOptions, QueryOptions, TrainingOptions, differing, refuse
+from picirc.cli.use import MAKER, RULES, as_columns, make_circuit, scores, tell
 from picirc.data.dataset import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame
 from picirc.data.streams import Stream
@@ -52,6 +41,7 @@ from picirc.learning.loop import load_checkpoint
 from picirc.learning.processes import Processes
 from picirc.model import Model
 from picirc.pic import PIC
+from picirc.sequences import Settings, fit_sequences
 from picirc.structure import (
     LatentTree,
     RegionGraph,
@@ -73,60 +63,55 @@ _POINTS = 32  # as in ``pc.fit``
 _MODEL, _METRICS, _SUMMARY, _CHECKPOINT = "model", "metrics.jsonl", "summary.json", "checkpoint.safetensors"
 _TRAINING = "training"  # the folder of the checkpoints of a table
 
-# What the options are called as arguments of ``pc.fit`` and ``pc.fit_em``.
-_ARGUMENTS = {
-    "batch": "batch_size",
-    "steps": "steps",
-    "optimizer": "optimizer",
-    "weight_decay": "weight_decay",
-    "clip": "clip",
-    "smoothing": "smoothing",
-    "validate_every": "validate_every",
-    "patience": "patience",
-    "seed": "seed",
-}
-# The options that apply to a table: arguments of ``fit_table``, and attributes of ``picirc.tables.Defaults``.
+
+def _names(*same: str, **others: str) -> dict[str, str]:
+    """What options are called as arguments or attributes elsewhere."""
+    return {name: name for name in same} | others
+
+
+# Arguments of ``pc.fit`` and ``pc.fit_em``.
+_ARGUMENTS = _names(
+    "steps", "optimizer", "weight_decay", "clip", "smoothing", "validate_every", "patience", "seed", batch="batch_size"
+)
+# Arguments of ``fit_table``, attributes of ``picirc.tables.Defaults``, and other options that apply to tables.
 _TABLE_ARGUMENTS = ("points", "width", "steps")
-_TABLE_SETTINGS = {
-    "sharing": "sharing",
-    "input_sharing": "input_sharing",
-    "batch": "batch_size",
-    "lr": "rate",
-    "lr_min": "final_rate",
-    "weight_decay": "weight_decay",
-    "clip": "clip",
-    "patience": "patience",
-    "validate_every": "validate_every",
-}
+_TABLE_SETTINGS = _names(
+    *("sharing", "input_sharing", "weight_decay", "clip", "patience", "validate_every"),
+    batch="batch_size",
+    lr="rate",
+    lr_min="final_rate",
+)
+_TABLE_OTHER = ("seed", "categorical", "threads", "out", "overwrite", "resume", "checkpoint_every")
+# Arguments of ``fit_sequences``, attributes of ``picirc.sequences.Settings``, and other options for sequences.
+_SEQUENCE_ARGUMENTS = ("points", "steps")
+_SEQUENCE_SETTINGS = _names("width", "batch", "clip", "patience", "validate_every", lr="rate", lr_min="final_rate")
+_SEQUENCE_OTHER = ("seed", "threads", "categorical", "out", "overwrite")
 
 
 # Tables
 
 
 def train_table(
-    path: Path,
-    table: Frame | Stream,
-    declared: Mapping[str, str],
-    data: DataOptions,
-    reading: TableOptions,
-    columns: ColumnOptions,
-    model: ModelOptions,
-    training: TrainingOptions,
-    output: OutputOptions,
+    path: Path, table: Frame | Stream, declared: Mapping[str, str], options: FitOptions, output: OutputOptions
 ) -> int:
-    """Fit a model to a table, read from ``path``, and save it; the exit code."""
-    _refuse_others(data, model, training, output)
+    """Fit a model to a table, read from ``path``, and save it; return the exit code."""
+    data, training = options.data, options.training
+    if data.data is not None:
+        raise ArgumentError("--data", "either TABLE or --data", "both", "omit one")
+    remedy = "omit it, or give the data by --data instead of TABLE"
+    known = {*_TABLE_ARGUMENTS, *_TABLE_SETTINGS, *_TABLE_OTHER}
+    refuse((data, options.model, training, output), "an option for tables", "one for --data", remedy, known)
     _set_threads(training)
     processes, source = Processes.current(), read_table_data(table, training.seed)
-    options = given(model) | given(training)
-    size = {name: options[name] for name in _TABLE_ARGUMENTS}
-    settings = {name: options[option] for option, name in _TABLE_SETTINGS.items() if options[option] is not None}
+    values = options.values()
+    size = {name: values[name] for name in _TABLE_ARGUMENTS}
+    settings = {name: values[option] for option, name in _TABLE_SETTINGS.items() if values[option] is not None}
     if training.patience == 0:
         settings["patience"] = _NEVER
+    columns = options.columns
     chosen = choose(source.rows, len(source.frame.names), **settings, **size)
     if processes.first:
         tell(source.schema(declared, columns.unseen, chosen.floor).with_missingness(columns.missingness))
-    command = command_line("fit", data, reading, columns, model, training, output, arguments=[str(path)])
     checkpoints = _table_checkpoints(output, lasting=source.stream is not None or processes.count > 1)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
         with ExitStack() as stack:
@@ -141,7 +126,7 @@ def train_table(
             torch.distributed.destroy_process_group()
         if not processes.first:
             return _DONE
-        found.summary |= {"maker": MAKER, "command": command, "versions": _versions()}
+        found.summary |= {"maker": MAKER, "command": options.command(output, str(path)), "versions": _versions()}
         found.save(output.out)
     stopped = found.summary["training"]["stopped"]
     if stopped != "interrupted":
@@ -155,7 +140,7 @@ def train_table(
 
 
 def _table_checkpoints(output: OutputOptions, lasting: bool) -> dict[str, Any]:
-    """Where and when the training of a table writes checkpoints: if it lasts long, or if the user asks for them."""
+    """The arguments for checkpoints, which are written if the training is long or if the user asks for them."""
     asked = output.resume or output.checkpoint_every is not None
     if output.out.suffix == ".safetensors":
         if asked:
@@ -167,53 +152,76 @@ def _table_checkpoints(output: OutputOptions, lasting: bool) -> dict[str, Any]:
     return {"out": output.out / _TRAINING, "resume": output.resume, **every}
 
 
-def _refuse_others(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> None:
-    """Raise if an option is given that does not apply to a table."""
-    if data.data is not None:
-        raise ArgumentError("--data", "either TABLE or --data", "both", "omit one")
-    known = {*_TABLE_ARGUMENTS, *_TABLE_SETTINGS, "seed", "categorical", "threads", "out", "overwrite", "resume"}
-    known.add("checkpoint_every")
-    for part in (data, model, training, output):
-        for name in differing(part):
-            if name not in known:
-                flag = f"--{name.replace('_', '-')}"
-                remedy = "omit it, or give the data by --data instead of TABLE"
-                raise ArgumentError(flag, "an option for tables", "one for --data", remedy)
+# Sequences
+
+
+def train_sequences(
+    path: Path, table: Frame | Stream, declared: Mapping[str, str], options: FitOptions, output: OutputOptions
+) -> int:
+    """Fit a model to the sequences in a table, read from ``path``, and save it; return the exit code."""
+    training, sequences = options.training, options.sequences
+    if options.columns.missingness:
+        raise ArgumentError("--missingness", "a table of independent rows", "--sequences", "omit it")
+    groups = (options.data, options.model, training, output)
+    known = {*_SEQUENCE_ARGUMENTS, *_SEQUENCE_SETTINGS, *_SEQUENCE_OTHER}
+    refuse(groups, "an option for sequences", "one for other models", known=known)
+    asked = {name: value for group in groups for name, value in differing(group).items()}
+    _set_threads(training)
+    frame = table if isinstance(table, Frame) else read_frame(table.read())
+    with Progress(training.steps or Settings().steps) as progress:
+        found = fit_sequences(
+            as_columns(frame, declared), sequences.by, sequences.time, dict(declared) or None, seed=training.seed,
+            dims=sequences.dims, unseen=options.columns.unseen, callbacks=[progress],
+            settings={name: asked[option] for option, name in _SEQUENCE_SETTINGS.items() if option in asked},
+            **{name: asked[name] for name in _SEQUENCE_ARGUMENTS if name in asked},
+        )  # fmt: skip
+    summary = found.summary
+    summary |= {"maker": MAKER, "command": options.command(output, str(path))}
+    found.save(output.out)
+    valid = summary["log_density"]["valid"]
+    shown = "" if valid is None else f", held-out log density of a standardised row {valid:.4f}"
+    tell(repr(found))
+    print(f"{summary['sequences']:,} sequences, {summary['rows']:,} rows{shown}; saved {output.out}")
+    return _DONE
 
 
 # Other data
 
 
-def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, output: OutputOptions) -> int:
+def train(options: FitOptions, output: OutputOptions) -> int:
     """Train, save and evaluate a model; return the exit code."""
     started = time.perf_counter()
-    _check(model, training)
+    model, training = options.model, options.training
+    if training.em and model.model != "hclt":
+        raise ArgumentError("--em", "an hclt, whose parameters are tables", model.model, "add --model hclt")
+    points = _POINTS if model.points is None else check_integer("--points", model.points)
+    if training.patience is not None:
+        check_integer("--patience", training.patience, 0)
     _set_threads(training)
     processes = Processes.current()
     if processes.first:
         _prepare(output)
-    found = read_data(data)
-    points = model.points or _POINTS
+    found = read_data(options.data)
     query = QueryOptions(rule=model.rule, points=(2 if model.rule == "shifted" else 1) * points)
     start = make_model(found, model, training.seed)
     with Interrupts() as interrupts:  # what was learned is saved before Ctrl-C ends the program
         with ExitStack() as stack:
             callbacks = _callbacks(output, training, stack) if processes.first else []
-            trained, history = _run(start, found, model, training, output, callbacks)
+            trained, history = _run(start, found, options, output, callbacks)
         if processes.count > 1:
             torch.distributed.destroy_process_group()
         if not processes.first:
             return _DONE
-        options = given(data) | given(model) | given(training) | given(output)
+        settings = vars(options.data) | vars(model) | vars(training) | vars(output)
         summary = {
             "maker": MAKER,
             "parameters": sum(p.numel() for p in trained.parameters()),
             "stopped": history.stopped,
             "best": history.best if history.records else None,
             "versions": _versions(),
-            "command": command_line("fit", data, model, training, output),
+            "command": options.command(output),
             "seed": training.seed,
-            "configuration": {n: str(value) if isinstance(value, Path) else value for n, value in options.items()},
+            "configuration": {n: str(value) if isinstance(value, Path) else value for n, value in settings.items()},
             "data": describe_data(found),
             "query": asdict(query) if trained.has_rule else None,
         }
@@ -221,21 +229,6 @@ def train(data: DataOptions, model: ModelOptions, training: TrainingOptions, out
     if history.stopped != "interrupted":
         interrupts.check()
     return _finish(trained, found, query, summary, output.out, started)
-
-
-def check_no_table(reading: TableOptions, columns: ColumnOptions) -> None:
-    """Raise if an option is given that applies to tables only."""
-    for name in (*differing(reading), *differing(columns)):
-        raise ArgumentError(f"--{name}", "a table", "none", "write picirc fit TABLE --out …")
-
-
-def _check(model: ModelOptions, training: TrainingOptions) -> None:
-    if training.em and model.model != "hclt":
-        raise ArgumentError("--em", "an hclt, whose parameters are tables", model.model, "add --model hclt")
-    if model.points is not None:
-        check_integer("--points", model.points)
-    if training.patience is not None:
-        check_integer("--patience", training.patience, 0)
 
 
 def _set_threads(training: TrainingOptions) -> None:
@@ -251,18 +244,14 @@ def _prepare(output: OutputOptions) -> None:
         remedy = "--resume continues there, --overwrite starts again"
         raise ArgumentError("--out", "a folder without results", f"{output.out} with {left[0]}", remedy)
     output.out.mkdir(parents=True, exist_ok=True)
-    if output.resume:
-        _rewind_metrics(output.out)
-    else:
+    if not output.resume:
         for name in names:
             (output.out / name).unlink(missing_ok=True)
-
-
-def _rewind_metrics(out: Path) -> None:
-    """Drop the records of steps after the checkpoint, which will be repeated."""
-    found = load_checkpoint(out)
+        return
+    # Records of steps after the checkpoint are dropped, because these steps are repeated.
+    found = load_checkpoint(output.out)
     records = [] if found is None else found.state["records"]
-    replace_files({out / _METRICS: "".join(json.dumps(record) + "\n" for record in records).encode()})
+    replace_files({output.out / _METRICS: "".join(json.dumps(record) + "\n" for record in records).encode()})
 
 
 def _callbacks(output: OutputOptions, training: TrainingOptions, stack: ExitStack) -> list[Callback]:
@@ -276,13 +265,9 @@ def _callbacks(output: OutputOptions, training: TrainingOptions, stack: ExitStac
 
 
 def _run(
-    model: Model,
-    data: Dataset,
-    options: ModelOptions,
-    training: TrainingOptions,
-    output: OutputOptions,
-    callbacks: list[Callback],
+    model: Model, data: Dataset, options: FitOptions, output: OutputOptions, callbacks: list[Callback]
 ) -> tuple[Model, History]:
+    training = options.training
     arguments = {name: getattr(training, option) for option, name in _ARGUMENTS.items()}
     arguments |= {
         "schedule": _schedule(training, 0.5 if training.em else model.step_size),
@@ -296,7 +281,7 @@ def _run(
         arguments.pop(name, None)
     if training.em:
         return fit_em(model, data.train, data.valid, **arguments)
-    rule = make_rule(options.rule, options.points or _POINTS) if model.has_rule else None
+    rule = RULES[options.model.rule](options.model.points or _POINTS) if model.has_rule else None
     return fit(model, data.train, data.valid, rule=rule, **arguments)
 
 
@@ -305,7 +290,7 @@ def _steps(training: TrainingOptions) -> int:
 
 
 def _schedule(training: TrainingOptions, usual: float) -> Cosine | None:
-    """The step sizes from ``usual`` down to a hundredth of it, or as asked; None for the default."""
+    """The schedule of step sizes, which begins with ``usual`` unless another is given; None for the default."""
     if training.lr is None and training.lr_min is None and training.restart is None:
         return None
     high = usual if training.lr is None else training.lr
@@ -331,16 +316,15 @@ def _finish(
 
 
 def _versions() -> dict[str, str]:
-    """The versions of the programs that matter, by name."""
-    found = {"picirc": __version__, "python": platform.python_version()}
-    return found | {"torch": torch.__version__, "numpy": np.__version__}
+    python, numpy = platform.python_version(), np.__version__
+    return {"picirc": __version__, "python": python, "torch": torch.__version__, "numpy": numpy}
 
 
 # Models of other data
 
 
 def make_model(data: Dataset, options: ModelOptions, seed: int) -> Model:
-    """The model that the options ask for, with random parameters."""
+    """The model that the options describe, with random parameters."""
     families = make_families(data, options.inputs)
     structure = make_structure(data, options.structure, seed)
     generator = torch.Generator().manual_seed(seed)
@@ -373,7 +357,7 @@ def make_families(data: Dataset, choice: str) -> list[Family]:
     """The family of each variable."""
     if data.categories is not None:
         return [_finite(choice, data.categories)] * data.train.shape[1]
-    # The support is part of the question, not of the answer: it is that of all parts.
+    # The support of a variable is not learned: it covers the values in all parts of the data.
     whole = np.concatenate([data.train, data.valid, data.test])
     empty = np.flatnonzero(np.isnan(whole).all(0))
     if len(empty):
@@ -389,17 +373,14 @@ def make_families(data: Dataset, choice: str) -> list[Family]:
 
 
 def _inferred(data: Dataset, whole: Any) -> Sequence[str]:
-    """The kinds that the values suggest; integers are codes as they are, so negative ones cannot be categories."""
+    """The inferred kinds. Integers are their own codes here, so negative ones cannot be categories."""
     columns = infer_columns(read_frame(Table(data.columns, whole, dict(data.levels))), linear=True)
-    low = np.nanmin(whole, 0)
-    return [
-        "gaussian" if column.kind == "categorical" and low[place] < 0 else column.kind
-        for place, column in enumerate(columns)
-    ]
+    kinds = zip((column.kind for column in columns), np.nanmin(whole, 0), strict=True)
+    return ["gaussian" if kind == "categorical" and low < 0 else kind for kind, low in kinds]
 
 
 def _finite(choice: str, values: int) -> Family:
-    """A family with the values 0, …, ``values`` - 1, or the Gaussian one."""
+    """A family with the values 0, …, ``values`` - 1, or the Gaussian family."""
     match choice:
         case "gaussian":
             return Gaussian()

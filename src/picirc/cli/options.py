@@ -1,49 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of the commands, by subject; their names are the flags and the keys of a configuration file."""
+"""The options of the commands in groups. The name of an option is its flag and its key in a configuration file."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, validators
 
+from picirc.errors import ArgumentError
+
 Rule = Literal["shifted", "midpoint", "trapezoidal", "simpson", "gauss-legendre", "clenshaw-curtis"]
 Sharing = Literal["none", "composite", "full"]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 
-# In the order of the help.
-_TABLE, _FOLDER, _COLUMNS, _SEQUENCES, _OUTPUT, _DATA, _MODEL, _TRAINING, _QUADRATURE = (
-    Group(name, sort_key=place)
-    for place, name in enumerate(
-        (
-            *(
-                "Table",
-                "Folders of Parquet files",
-                "Columns of TABLE",
-                "Sequences in TABLE",
-                "Output",
-                "Data other than TABLE",
-            ),
-            *("Model", "Training", "Quadrature of a pic"),
-        )
-    )
-)
 
-
-@Parameter(name="*", group=_DATA)
+@Parameter(name="*", group=Group("Data other than TABLE", sort_key=5))
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Which data.
+    """The data if they are not a table.
 
     Attributes:
-        data: The name of a data set, such as mnist, or a file of numbers (npy, npz, csv, parquet), of which a tenth is
-            held out for testing and a tenth of the rest for validation.
+        data: The name of a data set, such as mnist, or a file of numbers (npy, npz, csv, parquet). Of a file a tenth is
+            held out for testing, and a tenth of the rest for validation.
         data_dir: The folder of the data sets; by default PICIRC_DATA, then the cache.
-        categorical: The columns of a csv or parquet file that hold categories; also for TABLE.
+        categorical: The categorical columns of a csv or parquet file; also for TABLE.
     """
 
     data: str | None = None
@@ -51,18 +35,18 @@ class DataOptions:
     categorical: tuple[str, ...] = ()
 
 
-@Parameter(name="*", group=_TABLE)
+@Parameter(name="*", group=Group("Table", sort_key=0))
 @dataclass(frozen=True, kw_only=True)
 class TableOptions:
     """How a table is read and written.
 
     Attributes:
-        delimiter: What separates the cells of a csv file: one character, or tab; by default a comma.
-        missing: What stands for a missing value besides an empty cell; by default NA, N/A, NaN, NULL, None and ?.
-        largest: The megabytes to which a compressed or binary table may expand; by default 20 times its size, and at
-            least 16 for text and 1024 for numbers.
-        spreadsheet_safe: Write texts that a spreadsheet program would take for formulas, which begin with =, +, - or @,
-            with an apostrophe in front.
+        delimiter: The separator of the cells of a csv file: one character, or tab; by default a comma.
+        missing: Strings that mean a missing value, besides an empty cell; by default NA, N/A, NaN, NULL, None and ?.
+        largest: The maximum size in MiB of a table after decompression; by default 20 times the size of the file, and
+            at least 16 for text and 1024 for numbers.
+        spreadsheet_safe: Write an apostrophe before strings that a spreadsheet program would take for formulas: those
+            that begin with =, +, - or @.
     """
 
     delimiter: str | None = None
@@ -71,14 +55,14 @@ class TableOptions:
     spreadsheet_safe: bool = False
 
 
-@Parameter(name="*", group=_FOLDER)
+@Parameter(name="*", group=Group("Folders of Parquet files", sort_key=1))
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions:
     """How a folder of Parquet files is processed.
 
     Attributes:
         workers: The number of processes; by default the number of cores.
-        resume: Continue a run that was interrupted; files that are complete are not made again.
+        resume: Continue an interrupted run. Complete files are kept.
         overwrite: Replace the results of another run in the output folder.
     """
 
@@ -87,17 +71,17 @@ class FolderOptions:
     overwrite: bool = False
 
 
-@Parameter(name="*", group=_COLUMNS)
+@Parameter(name="*", group=Group("Columns of TABLE", sort_key=2))
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
-    """What the columns of a table are.
+    """The columns of a table.
 
     Attributes:
-        columns: NAME=KIND, where the inferred kind is wrong: gaussian, scores (skewed), spiked (some values occur
-            often), student, laplace, categorical, bernoulli, poisson or binomial.
+        columns: NAME=KIND sets the kind of a column, where the inferred one is wrong: gaussian, scores (skewed), spiked
+            (some values occur often), student, laplace, categorical, bernoulli, poisson or binomial.
         drop: The columns to leave out, such as identifiers.
-        unseen: How to treat a category that is not in TABLE when the model is used.
-        missingness: Also model which cells are missing, so that a gap is evidence.
+        unseen: What to do with a category that is not in TABLE when the model is used.
+        missingness: Also model which cells are missing, so that a missing cell is evidence.
     """
 
     columns: tuple[str, ...] = ()
@@ -106,15 +90,15 @@ class ColumnOptions:
     missingness: bool = False
 
 
-@Parameter(name="*", group=_SEQUENCES)
+@Parameter(name="*", group=Group("Sequences in TABLE", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
 class SequenceOptions:
     """Sequences in a table.
 
     Attributes:
-        sequences: Treat the rows of TABLE as steps in time, not as independent of each other.
+        sequences: Treat the rows of TABLE as steps in time, not as independent rows.
         by: The column that identifies the sequence of each row; by default all rows are one sequence.
-        time: The column of the times, numbers or dates; by default rows are in order and equally far apart.
+        time: The column of the times, numbers or dates; by default rows are in order and equally spaced.
         dims: The number of dimensions of the latent; by default the best of 1, 2 and 3 on held-out sequences.
     """
 
@@ -124,24 +108,24 @@ class SequenceOptions:
     dims: int | None = None
 
 
-@Parameter(name="*", group=_MODEL)
+@Parameter(name="*", group=Group("Model", sort_key=6))
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Which model.
+    """The model.
 
     Attributes:
-        model: A probabilistic integral circuit, or tables with as many states as points.
+        model: A probabilistic integral circuit (pic), or a hidden Chow-Liu tree with tables (hclt).
         structure: The dependencies: a tree learned from the data, or a fixed structure.
         product: How a region graph combines the parts of a region.
-        points: Quadrature points of each latent of a pic, or states of each latent of an hclt; by default 32, for TABLE
-            by its size.
-        rule: The quadrature rule of the training.
-        width: The width of the neural nets; by default 256, for TABLE by its size.
+        points: Quadrature points of each latent of a pic, or states of each latent of an hclt; by default 32, or
+            chosen by the size of TABLE.
+        rule: The quadrature rule for training.
+        width: The width of the neural nets; by default 256, or chosen by the size of TABLE.
         sharing: What the nets of integral units share; by default composite.
-        input_sharing: What the nets of input units share; by default full for images whose pixels are of one finite
-            family, else composite.
-        inputs: The distribution of each variable; auto: bernoulli for zeros and ones, categorical for data sets and for
-            columns with few different integers, else gaussian.
+        input_sharing: What the nets of input units share; by default full for images with pixels of one finite family,
+            else composite.
+        inputs: The distribution of each variable. auto is bernoulli for zeros and ones, categorical for data sets and
+            for columns with few different integers, else gaussian.
     """
 
     model: Literal["pic", "hclt"] = "pic"
@@ -155,28 +139,28 @@ class ModelOptions:
     inputs: Literal["auto", "categorical", "binomial", "bernoulli", "gaussian"] = "auto"
 
 
-@Parameter(name="*", group=_TRAINING)
+@Parameter(name="*", group=Group("Training", sort_key=7))
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
-    """How the model is trained.
+    """The training. With TABLE most defaults depend on its size.
 
     Attributes:
-        steps: The largest number of steps; by default 5000, for TABLE by its size, like the next three.
-        batch: Rows of a batch; by default 128, with em 256.
+        steps: The maximum number of steps; by default 5000, or chosen by the size of TABLE, like the next three.
+        batch: The batch size; by default 128, with em 256.
         lr: The largest step size; by default 0.007, for an hclt 0.1, with em 0.5.
-        lr_min: The smallest step size, reached by cosine annealing; by default a hundredth of the largest.
-        restart: Steps after which the annealing starts again; by default never.
-        optimizer: The optimizer of gradient training; by default adamw.
-        weight_decay: Weight decay of the optimizer; by default 8000 divided by the rows and at most 5, for an hclt 0,
-            for TABLE by its size.
-        clip: The largest norm of a gradient; by default no limit, for TABLE by its size.
+        lr_min: The smallest step size, at the end of the cosine schedule; by default a hundredth of the largest.
+        restart: The number of steps after which the schedule starts again; by default it never does.
+        optimizer: The optimizer for gradient training; by default adamw.
+        weight_decay: The weight decay of the optimizer; by default 8000 / rows and at most 5, for an hclt 0, or chosen
+            by the size of TABLE.
+        clip: The maximum norm of a gradient; by default no limit, or chosen by the size of TABLE.
         em: Train an hclt by expectation-maximisation.
-        smoothing: Pseudo-observations added to each distribution by em; by default 0.01.
-        seed: Determines the initial parameters, the order of the data and the random points.
-        patience: Steps without improvement on the validation data after which training stops, 0 for never; by default
-            1250, for TABLE by its size.
-        validate_every: Steps between validations; by default 250, for TABLE by its size.
-        threads: Threads of torch.
+        smoothing: The pseudo-count that em adds to each distribution; by default 0.01.
+        seed: The seed of the initial parameters, the order of the data and the random points.
+        patience: The number of steps without improvement on the validation data after which training stops, 0 for
+            never; by default 1250, or chosen by the size of TABLE.
+        validate_every: The number of steps between validations; by default 250, or chosen by the size of TABLE.
+        threads: The number of threads of torch.
     """
 
     steps: int | None = None
@@ -195,17 +179,17 @@ class TrainingOptions:
     threads: int | None = None
 
 
-@Parameter(name="*", group=_OUTPUT)
+@Parameter(name="*", group=Group("Output", sort_key=4))
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """Where the results go.
+    """The output.
 
     Attributes:
         out: The folder for the model; with --data also for the metrics, the summary and the checkpoint.
-        overwrite: Replace the model or the results that are there.
-        checkpoint_every: Steps between checkpoints; by default 1000.
+        overwrite: Replace an existing model or existing results.
+        checkpoint_every: The number of steps between checkpoints; by default 1000.
         resume: Continue from the checkpoint in the folder, if there is one.
-        tensorboard: Also write the metrics for TensorBoard; for --data.
+        tensorboard: Also write the metrics for TensorBoard; with --data only.
     """
 
     out: Path
@@ -215,42 +199,68 @@ class OutputOptions:
     tensorboard: bool = False
 
 
-@Parameter(name="*", group=_QUADRATURE)
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """The options of ``picirc fit`` besides those for the output, one of which is required."""
+
+    sequences: SequenceOptions = SequenceOptions()
+    data: DataOptions = DataOptions()
+    reading: TableOptions = TableOptions()
+    columns: ColumnOptions = ColumnOptions()
+    model: ModelOptions = ModelOptions()
+    training: TrainingOptions = TrainingOptions()
+
+    def values(self) -> dict[str, Any]:
+        """The values of the options in all groups by name."""
+        return {name: value for group in vars(self).values() for name, value in vars(group).items()}
+
+    def command(self, output: OutputOptions, *arguments: str) -> str:
+        """The command line with these options.
+
+        Example:
+            >>> options = FitOptions(training=TrainingOptions(em=True, lr=0.1))
+            >>> options.command(OutputOptions(out=Path("m")), "my table.csv")
+            "picirc fit 'my table.csv' --lr 0.1 --em --out m"
+        """
+        words = ["picirc", "fit", *arguments]
+        for group in (*vars(self).values(), output):
+            for name, value in differing(group).items():
+                for one in value if isinstance(value, tuple) else (value,):
+                    words += [flag(name)] if one is True else [flag(name), str(one)]
+        return shlex.join(words)
+
+
+@Parameter(name="*", group=Group("Quadrature of a pic", sort_key=8))
 @dataclass(frozen=True, kw_only=True)
 class QueryOptions:
-    """How a PIC is integrated when it is used.
+    """The quadrature of a PIC when it is used.
 
     Attributes:
-        points: The number of points; by default the number that the model was validated with.
-        rule: The rule; for shifted, its middle draw.
+        points: The number of points; by default the number used for validation.
+        rule: The rule; shifted here means midpoint.
     """
 
     points: int | None = None
     rule: Rule | None = None
 
 
-def given(options: object) -> dict[str, Any]:
-    """The values of options by their names."""
-    return {field.name: getattr(options, field.name) for field in fields(options)}  # type: ignore[arg-type]
-
-
 def differing(options: object) -> dict[str, Any]:
-    """The values of options that are not their defaults, by their names."""
+    """The values of options that are not their defaults, by name."""
     defaults = {field.name: field.default for field in fields(options)}  # type: ignore[arg-type]
-    return {name: value for name, value in given(options).items() if value != defaults[name]}
+    return {name: value for name, value in vars(options).items() if value != defaults[name]}
 
 
-def command_line(name: str, *options: object, arguments: Sequence[str] = ()) -> str:
-    """The command with all options that differ from their defaults, set by flags or by a file.
+def flag(name: str) -> str:
+    """The flag of an option."""
+    return f"--{name.replace('_', '-')}"
 
-    Example:
-        >>> command_line("fit", TrainingOptions(em=True, lr=0.1), arguments=["my table.csv"])
-        "picirc fit 'my table.csv' --lr 0.1 --em"
-    """
-    words = ["picirc", name, *arguments]
-    for part in options:
-        for option, value in differing(part).items():
-            flag = f"--{option.replace('_', '-')}"
-            for one in value if isinstance(value, tuple) else (value,):
-                words += [flag] if one is True else [flag, str(one)]
-    return shlex.join(words)
+
+def refuse(
+    options: Iterable[object], expected: str, got: str, remedy: str = "omit it", known: Collection[str] = ()
+) -> None:
+    """Raise if an option is given that is not among ``known``."""
+    for group in options:
+        for name in differing(group):
+            if name not in known:
+                raise ArgumentError(flag(name), expected, got, remedy)

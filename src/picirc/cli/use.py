@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that use a model: ``score``, ``sample``, ``impute``, ``classify``, ``report``, ``eval`` and ``inspect``."""
+"""The commands that use a model, for a single table; ``folders`` is for many files."""
 
 from __future__ import annotations
 
@@ -24,21 +24,19 @@ from picirc.cli.files import (
     check_output,
     delimiter_of,
     encode_png,
-    model_and_table,
     read_data,
     read_table,
 )
 from picirc.cli.options import DataOptions, QueryOptions, TableOptions
 from picirc.compile.integrate import compiled_of
 from picirc.data.frames import Frame, few, numbered
-from picirc.data.tables import cell_text, encode_table, typed_cells
+from picirc.data.tables import cell_text, dtype_for, encode_table, typed_cells
 from picirc.errors import ArgumentError, printable
 from picirc.explorer import Explorer, make_page
-from picirc.explorer.server import Page
 from picirc.inputs import Family
 from picirc.inputs.discrete import FiniteFamily
 from picirc.io import describe, load
-from picirc.io.describe import take
+from picirc.io.describe import choice, take
 from picirc.learning import bits_per_dimension, mean_log_prob
 from picirc.model import Model
 from picirc.qpc.distribution import QPC
@@ -53,6 +51,8 @@ from picirc.quadrature import (
     trapezoidal,
 )
 from picirc.report import write_report
+from picirc.sequences import SequenceModel, write_sequence_report
+from picirc.sequences.neural import KIND
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.tables.column import EMPTY, Column
@@ -65,7 +65,7 @@ Array = npt.NDArray[Any]
 
 MAKER = "picirc fit"  # marks summaries that this command line wrote and can read
 
-_RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
+RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
     "shifted": shifted,
     "midpoint": midpoint,
     "trapezoidal": trapezoidal,
@@ -81,12 +81,12 @@ _PRESENCES = {"missing": missing, "observed": observed}
 
 
 def say(text: Any) -> None:
-    """Print a result; names from files cannot control the terminal."""
+    """Print a result. Control characters, which may come from files, are escaped."""
     print(printable(text))
 
 
 def tell(text: Any) -> None:
-    """Print something that is not a result."""
+    """Print a message that is not a result, to the error stream."""
     print(printable(text), file=sys.stderr)
 
 
@@ -103,25 +103,24 @@ class Saved:
 
     @property
     def of_table(self) -> bool:
-        """Whether it is the model of a table, with a schema."""
+        """Whether it is a model of a table."""
         return "table" in self.description
 
     @property
     def query(self) -> QueryOptions:
-        """How a PIC was validated, or else how one with the usual training would have been."""
+        """The quadrature with which a PIC was validated; by default that of a training with the defaults."""
         if self.of_table:
             return QueryOptions(rule="shifted", points=2 * take(take(self.description, "table", dict), "points", int))
         if not self.notes.get("query"):
             return QueryOptions(rule="shifted", points=64)
         noted = take(self.notes, "query", dict)
         points = check_integer("points", noted.get("points"), most=_MOST_POINTS)
-        if noted.get("rule") not in list(_RULES):
-            raise ArgumentError("rule", " or ".join(_RULES), repr(noted.get("rule"))[:80])
+        choice(noted, "rule", RULES)
         return QueryOptions(rule=noted["rule"], points=points)
 
     @property
     def data(self) -> dict[str, Any]:
-        """What ``describe_data`` noted about the data; empty if there is nothing."""
+        """The result of ``describe_data`` for the training data; empty if it was not saved."""
         if not self.notes.get("data"):
             return {}
         noted, count = take(self.notes, "data", dict), len(self.model.families)
@@ -148,13 +147,13 @@ def _is_shape(value: object, pixels: int) -> bool:
 
 
 def find_model(path: Path) -> Path:
-    """The model at a path, or in the folder ``model`` there, where ``picirc fit --data`` puts it."""
+    """The model at a path, or in its folder ``model``, where ``picirc fit --data`` puts it."""
     inside = path / "model"
     return inside if not (path / "model.safetensors").exists() and inside.is_dir() else path
 
 
 def open_model(path: Path) -> Saved:
-    """Load a model for a command."""
+    """Load a model with its description."""
     path = find_model(path)
     description = describe(path)
     summary = description.get("summary")
@@ -162,13 +161,8 @@ def open_model(path: Path) -> Saved:
     return Saved(load(path), description, notes)
 
 
-def make_rule(name: str, points: int) -> Rule | RandomRule:
-    """A rule by its name."""
-    return _RULES[name](points)
-
-
 def make_circuit(model: Model, options: QueryOptions, usual: QueryOptions) -> QPC:
-    """The circuit of a model, a PIC integrated as asked or as usual."""
+    """The circuit of a model. A PIC is integrated with ``options``, and with ``usual`` where these have no value."""
     if not model.has_rule:
         if options != QueryOptions():
             raise ArgumentError("--points, --rule", "neither for an hclt, whose states are not points", "one of them")
@@ -177,21 +171,18 @@ def make_circuit(model: Model, options: QueryOptions, usual: QueryOptions) -> QP
     name, points = options.rule or usual.rule, options.points or usual.points
     assert name is not None
     assert points is not None
-    circuit: QPC = model(make_rule(name, points))
+    circuit: QPC = model(RULES[name](points))
     return circuit
 
 
 def _open_table_model(path: Path) -> TableModel:
-    """Load the model of a table; its answers are mappings, whatever kind of table it was fitted to."""
+    """Load the model of a table. Its answers are mappings, whatever kind of table it was fitted to."""
     model = TableModel.load(find_model(path))
     return TableModel(replace(model.schema, container="mapping"), model.pic, model.points, model.summary)
 
 
-def _open_both(
-    first: Path, second: Path | None, options: TableOptions, absent: tuple[str, ...] = ()
-) -> tuple[TableModel, Frame]:
-    """Load a model, read a table, which need not have the columns ``absent``, and print what the table holds."""
-    path, file = model_and_table(first, second)
+def _open_both(path: Path, file: Path, options: TableOptions, absent: tuple[str, ...] = ()) -> tuple[TableModel, Frame]:
+    """Load a model, read a table, and print its columns. The columns ``absent`` are not required in the table."""
     model = _open_table_model(path)
     for name in absent:
         model.schema.index(name)
@@ -222,30 +213,44 @@ def _gaps(schema: Schema, frame: Frame) -> dict[str, npt.NDArray[np.bool_]]:
     return {c.name: frame.cells(c.name, None if c.kind == EMPTY else c.dtype).missing for c in columns}
 
 
+def _open_sequences(path: Path, file: Path, options: TableOptions) -> tuple[SequenceModel, dict[str, Any]]:
+    """Load a model of sequences and read a table of them."""
+    model = SequenceModel.load(find_model(path))
+    frame = read_table(file, options)
+    if lacking := [name for name in (model.by, model.time) if name is not None and name not in frame.names]:
+        raise ArgumentError(str(file), f"the column {lacking[0]}", f"only {few(frame.names)}")
+    known = {*model.columns.names, model.by, model.time}
+    return model, as_columns(frame.select([name for name in frame.names if name in known]), {})
+
+
+def as_columns(frame: Frame, declared: Mapping[str, str]) -> dict[str, Any]:
+    """The columns of a table as arrays of their own types."""
+    return {name: frame.cells(name, dtype_for(declared.get(name, "auto"))).array for name in frame.names}
+
+
+def _write(out: Path, columns: Any, options: TableOptions) -> None:
+    replace_files({out: encode_table(out.name, columns, delimiter_of(options), options.spreadsheet_safe)})
+
+
 # score
 
 
 def score_rows(
-    first: Path,
-    second: Path | None,
-    options: TableOptions,
-    out: Path | None,
-    share: float | None,
-    given: Sequence[str] = (),
+    path: Path, file: Path, options: TableOptions, out: Path | None, share: float | None, given: Sequence[str]
 ) -> None:
     """Print the mean log-density of a table, and write that of every row."""
     if share is not None and not 0 < share < 1:
         raise ArgumentError("--anomalies", "a fraction of the rows between 0 and 1, such as 0.01", share)
     if out is not None:
-        check_output(out, *model_and_table(first, second))
-    model, frame = _open_both(first, second, options)
+        check_output(out, path, file)
+    model, frame = _open_both(path, file, options)
     found = model.log_density(_known(model, frame), read_given(model.schema, given))
     columns: dict[str, Any] = {"row": np.arange(len(found)), "log_density": found}
     say(f"mean log density {found.mean():.4f} of {len(found):,} rows")
     if share is not None:
         columns["anomaly"] = _mark(found, share)
     if out is not None:
-        replace_files({out: encode_table(out.name, columns, delimiter_of(options), options.spreadsheet_safe)})
+        _write(out, columns, options)
         say(f"saved {out}")
 
 
@@ -263,14 +268,14 @@ def _mark(log_density: npt.NDArray[np.float64], share: float) -> npt.NDArray[np.
 
 
 def write_filled(
-    first: Path,
-    second: Path | None,
+    path: Path,
+    file: Path,
     options: TableOptions,
     out: Path,
     how: How,
     seed: int,
     copies: int | None,
-    given: Sequence[str] = (),
+    given: Sequence[str],
 ) -> None:
     """Fill the missing cells of a table and write it, once or several times."""
     if copies is not None:
@@ -279,14 +284,14 @@ def write_filled(
             raise ArgumentError("--copies", "--how sample, as they would all be the same", f"--how {how}")
     targets = [out] if copies is None else [_numbered(out, copy) for copy in range(1, copies + 1)]
     for target in targets:
-        check_output(target, *model_and_table(first, second))
-    model, frame = _open_both(first, second, options)
+        check_output(target, path, file)
+    model, frame = _open_both(path, file, options)
     gaps = _gaps(model.schema, frame)
     for copy, target in enumerate(targets):
         filled = model.impute(_known(model, frame), how, seed + copy, given=read_given(model.schema, given))
         if frame.written is not None:
             filled = _as_written(frame, filled, gaps, target)
-        replace_files({target: encode_table(target.name, filled, delimiter_of(options), options.spreadsheet_safe)})
+        _write(target, filled, options)
         say(f"saved {target}")
     count = sum(int(gap.sum()) for gap in gaps.values())
     rows = int(np.any(list(gaps.values()), axis=0).sum())
@@ -307,7 +312,7 @@ def _numbered(out: Path, copy: int) -> Path:
 def _as_written(
     frame: Frame, filled: Mapping[str, Any], gaps: Mapping[str, npt.NDArray[np.bool_]], target: Path
 ) -> dict[str, Any]:
-    """All columns of a CSV file: in a CSV file observed cells stay as written, in a Parquet file they are typed."""
+    """All columns of a CSV file. Observed cells keep their text in a CSV file, and get a type in a Parquet file."""
     assert frame.written is not None
     if target.name.lower().endswith(".parquet"):
         return {name: filled.get(name, typed_cells(texts)) for name, texts in frame.written.items()}
@@ -321,12 +326,10 @@ def _as_written(
 # classify
 
 
-def write_classes(
-    first: Path, second: Path | None, options: TableOptions, out: Path, column: str, given: Sequence[str] = ()
-) -> None:
+def write_classes(path: Path, file: Path, options: TableOptions, out: Path, column: str, given: Sequence[str]) -> None:
     """Write the most probable category of a column for every row, and the probabilities of all."""
-    check_output(out, *model_and_table(first, second))
-    model, frame = _open_both(first, second, options, absent=(column,))
+    check_output(out, path, file)
+    model, frame = _open_both(path, file, options, absent=(column,))
     labels = model.schema[column].categories
     if not labels:
         raise ArgumentError("--column", "a column of categories", f"{column}, which is {model.schema[column].kind}")
@@ -336,7 +339,7 @@ def write_classes(
     chosen = [labels[place] for place in probabilities.argmax(1).tolist()]
     columns: dict[str, Any] = {column: chosen}
     columns |= {f"p({cell_text(label)})": probabilities[:, place] for place, label in enumerate(labels)}
-    replace_files({out: encode_table(out.name, columns, delimiter_of(options), options.spreadsheet_safe)})
+    _write(out, columns, options)
     say(f"classified {len(chosen):,} rows; saved {out}")
     if column not in frame.names:
         return
@@ -347,15 +350,45 @@ def write_classes(
         say(f"{right:,} of the {len(pairs):,} rows with a known {column} are right ({right / len(pairs):.1%})")
 
 
+# forecast
+
+
+def write_forecast(
+    path: Path, file: Path, options: TableOptions, steps: int, quantiles: tuple[float, ...], out: Path
+) -> None:
+    """Forecast every sequence of a table and write the forecasts."""
+    check_output(out, path, file)
+    model, data = _open_sequences(path, file, options)
+    found = model.forecast(data, steps, quantiles)
+    forecasts = found if isinstance(found, dict) else {None: found}
+    parts = {key: forecast.columns() for key, forecast in forecasts.items()}
+    columns = {name: np.concatenate([part[name] for part in parts.values()]) for name in next(iter(parts.values()))}
+    if isinstance(found, dict):
+        keys = [np.repeat(np.array([key]), len(part["time"])) for key, part in parts.items()]
+        columns = {model.by or "sequence": np.concatenate(keys)} | columns
+    for name, values in columns.items():
+        if values.dtype.kind == "M":  # every kind of file can hold strings
+            columns[name] = np.datetime_as_string(values, "s").astype(object)
+    replace_files({out: encode_table(out.name, columns, delimiter_of(options))})
+    say(f"forecast {steps:,} steps of {len(parts):,} sequences; saved {out}")
+
+
 # report
 
 
-def write_page(first: Path, table: Path, options: TableOptions, out: Path, seed: int) -> None:
-    """Write a page that compares a model with a table."""
-    check_output(out, first, table, endings=(".html", ".htm"))
-    model, frame = _open_both(first, table, options)
-    write_report(model, _known(model, frame), out, seed=seed)
+def write_page(path: Path, file: Path, options: TableOptions, out: Path, seed: int) -> None:
+    """Write a page that compares a model with a table or with sequences."""
+    check_output(out, path, file, endings=(".html", ".htm"))
+    if _is_of_sequences(path):
+        write_sequence_report(*_open_sequences(path, file, options), out, seed=seed)
+    else:
+        model, frame = _open_both(path, file, options)
+        write_report(model, _known(model, frame), out, seed=seed)
     say(f"saved {out}")
+
+
+def _is_of_sequences(path: Path) -> bool:
+    return describe(find_model(path)).get("kind") == KIND
 
 
 # explore
@@ -363,19 +396,22 @@ def write_page(first: Path, table: Path, options: TableOptions, out: Path, seed:
 
 def serve_page(path: Path, source: str | None, options: TableOptions, port: int, *, browser: bool) -> None:
     """Show a model in the browser until Ctrl-C, beside a table in a file or, for images, a data set by its name."""
-    saved = open_model(path)
-    shape, name = (saved.notes.get("data") or {}).get("image_shape"), path.resolve().name
-    if saved.of_table:
-        model, frame = (_open_table_model(path), None) if source is None else _open_both(path, Path(source), options)
-        page = make_page(model, None if frame is None else _known(model, frame), name=name)
+    model: Any
+    data: Any = None
+    shape: Any = None
+    if _is_of_sequences(path):
+        model = SequenceModel.load(find_model(path))
+        if source is not None:
+            model, data = _open_sequences(path, Path(source), options)
+    elif (saved := open_model(path)).of_table:
+        model = _open_table_model(path)
+        if source is not None:
+            model, frame = _open_both(path, Path(source), options)
+            data = _known(model, frame)
     else:
-        images = None if source is None else read_data(DataOptions(data=source))
-        page = make_page(saved.model, images, shape=tuple(shape) if shape else None, name=name)
-    serve(page, port, browser=browser)
-
-
-def serve(page: Page, port: int, *, browser: bool) -> None:
-    """Show a page in the browser until Ctrl-C."""
+        model, shape = saved.model, saved.data.get("image_shape")
+        data = None if source is None else read_data(DataOptions(data=source))
+    page = make_page(model, data, shape=tuple(shape) if shape else None, name=path.resolve().name)
     explorer = Explorer(page, port)
     print(f"The explorer is at {explorer.url}\nCtrl-C ends it.", flush=True)
     if browser:
@@ -387,10 +423,7 @@ def serve(page: Page, port: int, *, browser: bool) -> None:
 
 
 def read_given(schema: Schema, words: Sequence[str]) -> dict[str, Any] | None:
-    """Evidence as it is written on the command line.
-
-    It is ``NAME=VALUE``, ``NAME=LOW..HIGH``, ``NAME=VALUE|VALUE``, ``NAME=missing`` or ``NAME=observed``.
-    """
+    """Read evidence: NAME=VALUE, NAME=LOW..HIGH, NAME=VALUE|VALUE, NAME=missing or NAME=observed."""
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
@@ -409,7 +442,7 @@ def read_given(schema: Schema, words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _cell(column: Column, text: str) -> Any:
-    """A value of a column, as it is written on the command line."""
+    """Read a value of a column."""
     if column.dtype == "text" or column.dated:
         return text
     if column.dtype == "boolean" and text.lower() in ("true", "false"):
@@ -427,8 +460,8 @@ def write_samples(
     seed: int,
     query: QueryOptions,
     safe: bool,
-    given: Sequence[str] = (),
-    gaps: bool = False,
+    given: Sequence[str],
+    gaps: bool,
 ) -> None:
     """Draw rows and write them."""
     check_integer("--count", count)
@@ -462,7 +495,7 @@ def _draw(circuit: QPC, count: int, seed: int) -> Array:
 
 
 def _png(rows: Array, families: Sequence[Family], about: Mapping[str, Any], _: bool) -> bytes:
-    """Images side by side, from black for the smallest value to white for the largest."""
+    """A grid of images, with the smallest value black and the largest white."""
     height, width = about["image_shape"]
     finite = [family.values - 1 if isinstance(family, FiniteFamily) else None for family in families]
     low = np.array([rows.min() if top is None else 0 for top in finite])
@@ -525,7 +558,7 @@ def scores(circuit: QPC, rows: Any) -> dict[str, float]:
 
 
 def print_sizes(path: Path, points: int | None, batch: int) -> None:
-    """Print what a model consists of and what it needs."""
+    """Print the structure and the size of a model, and the memory that it needs."""
     check_integer("--batch", batch)
     if points is not None:
         check_integer("--points", points)
@@ -583,7 +616,7 @@ def _memory_lines(model: Model, states: int, batch: int) -> Iterator[tuple[str, 
 
 
 def _bytes(count: float) -> str:
-    """A number of bytes for people.
+    """A number of bytes in a unit that is easy to read.
 
     Example:
         >>> _bytes(300), _bytes(5 * 2**20)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets of the literature, and tables in files.
+"""Public data sets, and tables in files.
 
-:func:`load` returns a :class:`Dataset` by its name; :func:`read` returns a :class:`Table` from a file.
+:func:`load` returns a :class:`Dataset` by name; :func:`read` returns a :class:`Table` from a file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from picirc.data.dataset import (
     read_images,
     read_sentences_set,
 )
-from picirc.data.files import SETS, DataDir, DownloadError, FileSet, binary_set, data_folders, find, obtain
+from picirc.data.files import SETS, DataDir, DownloadError, binary_set, data_folders, find, obtain
 from picirc.data.frames import Table
 from picirc.data.tables import read, read_csv, read_numpy, read_parquet
 from picirc.errors import ArgumentError
@@ -56,22 +56,21 @@ def load(
     download: bool = True,
     base_url: str | None = None,
 ) -> Dataset:
-    """Load a data set by its name.
+    """Load a data set by name.
 
-    The digits come with the package. The files of the others are searched for in ``data_dir``; without it in the folder
-    that the environment variable ``PICIRC_DATA`` names, then in the user's cache. Files that are not found are
-    downloaded from their public home, into ``data_dir`` or the cache, and verified. They may be compressed with gzip.
-    Besides ``mnist/``, ``debd/nltcs/`` and so on, other common folders such as ``MNIST/raw/`` are searched.
+    The digits are part of the package. The files of other sets are searched for in ``data_dir`` or, by default, in the
+    folder of the environment variable ``PICIRC_DATA`` and in the user's cache. Besides ``mnist/``, ``debd/nltcs/`` and
+    so on, other common folders such as ``MNIST/raw/`` are searched. Missing files are downloaded to ``data_dir`` or the
+    cache, and verified. Files may be compressed with gzip.
 
     Args:
         name: One of :func:`names`, or the NAME of files ``NAME.{train,valid,test}.data`` of zeros and ones separated by
             commas, in ``debd/NAME/``, ``NAME/`` or the data folder itself.
         data_dir: The only folder to search and to download to.
-        seed: Determines which training images are held out for validation; no effect if the source has a validation
-            part.
-        valid_fraction: The fraction held out.
-        download: Whether to download what is not found.
-        base_url: A folder on a server that holds the files, instead of the public home.
+        seed: The seed for choosing validation rows, if the source has none.
+        valid_fraction: The fraction of training rows to hold out for validation.
+        download: Whether to download missing files.
+        base_url: The address of a folder with the files, instead of the public one.
 
     Raises:
         ArgumentError: The name is unknown, files are missing, or a file is corrupted.
@@ -83,7 +82,10 @@ def load(
     """
     if name == "digits":
         return read_digits(seed, valid_fraction)
-    files = SETS.get(name) or _own_set(name, data_dir)
+    files = SETS.get(name) or binary_set(name)
+    if name not in SETS and find(files, data_folders(data_dir)) is None:
+        expected = f"one of {', '.join(names())}, or NAME of files NAME.train.data and so on in the data folder"
+        raise ArgumentError("name", expected, name, "picirc.data.read(path) reads a table from a file")
     paths = obtain(files, data_dir, download=download, base_url=base_url)
     match files.kind:
         case "sentences":
@@ -92,11 +94,3 @@ def load(
             return read_binary_set(name, paths, files.source)
     transposed = files.kind == "transposed images"
     return read_images(name, paths, files.source, transposed=transposed, seed=seed, valid_fraction=valid_fraction)
-
-
-def _own_set(name: str, data_dir: DataDir) -> FileSet:
-    files = binary_set(name)
-    if find(files, data_folders(data_dir)) is None:
-        expected = f"one of {', '.join(names())}, or NAME of files NAME.train.data and so on in the data folder"
-        raise ArgumentError("name", expected, name, "picirc.data.read(path) reads a table from a file")
-    return files

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From columns back to a table of the user's own kind, in the types that it had."""
+"""Tables of the user's own kind and types, made from columns."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from picirc.data.frames import Array, Cells, Frame, Table, as_narwhals, codes_of
 
 
 def fill(frame: Frame, new: Mapping[str, tuple[Cells, Array]]) -> Any:
-    """The table with other values in its missing cells; observed cells stay as they are, bit for bit.
+    """Fill the missing cells of a table; observed cells stay the same, bit for bit.
 
     Args:
         frame: The table.
-        new: For some columns their cells, and values for all rows, as ``assemble`` takes them.
+        new: The cells of some columns, and values for all their rows, as for ``assemble``.
     """
     gaps = {name: (np.flatnonzero(cells.missing), values) for name, (cells, values) in new.items()}
     gaps = {name: (rows, _listed(values[rows], new[name][0])) for name, (rows, values) in gaps.items() if len(rows)}
@@ -48,12 +48,12 @@ def fill(frame: Frame, new: Mapping[str, tuple[Cells, Array]]) -> Any:
 
 
 def extended(table: Any, other: Any) -> Any:
-    """A table with the columns of another one of the same kind and length."""
+    """Add the columns of another table of the same kind and length."""
     if isinstance(table, Mapping):
         return {**table, **other}
     if isinstance(table, Table):
-        return Table((*table.columns, *other.columns), np.hstack([table.values, other.values]),
-                     table.levels | other.levels)  # fmt: skip
+        values = np.hstack([table.values, other.values])
+        return Table((*table.columns, *other.columns), values, table.levels | other.levels)
     left, right = as_narwhals(table), as_narwhals(other)
     assert left is not None
     assert right is not None
@@ -61,27 +61,17 @@ def extended(table: Any, other: Any) -> Any:
 
 
 _SIZES = [f"{kind}{bits}" for kind in ("Int", "UInt") for bits in (8, 16, 32, 64)]
-# The types of columns of data frames that come back as they went in, beyond what NumPy has by default.
 ORDERED = "category, ordered"
 _MARKED = (*_SIZES, "Float32", "Float64", "boolean", "string")  # types that pandas marks in Parquet files
+# The types of columns of data frames that are kept, besides the default types of NumPy.
 NATIVE = {
-    "pandas": (
-        *_SIZES,
-        *map(str.lower, _SIZES),
-        "Float32",
-        "Float64",
-        "float32",
-        "boolean",
-        "category",
-        ORDERED,
-        "string",
-    ),
+    "pandas": (*_MARKED, *map(str.lower, _SIZES), "float32", "category", ORDERED),
     "polars": (*_SIZES, "Float32", "Categorical", "Enum"),
 }
 
 
 def native_type(frame: Frame, name: str) -> str:
-    """The word for the type of a column of a data frame or of a Parquet file; empty where there is nothing to keep."""
+    """The name of the type of a column of a data frame or a Parquet file; empty for a default type."""
     if hasattr(frame.native, "schema") and hasattr(frame.native.schema, "pandas_metadata"):
         return _arrow_word(frame.native.schema, name)
     if frame.container not in NATIVE or not hasattr(frame.native, "columns"):
@@ -93,27 +83,20 @@ def native_type(frame: Frame, name: str) -> str:
 
 
 def _arrow_word(schema: Any, name: str) -> str:
-    """The word for the type of a column of pyarrow: what pandas says that it was, if pandas wrote it."""
-    said = {
-        column.get("name"): column.get("numpy_type") for column in (schema.pandas_metadata or {}).get("columns", [])
-    }
-    if said.get(name) in _MARKED:
-        return str(said[name])
+    """The name of the type of a column of pyarrow; the pandas type, if pandas wrote it."""
+    for column in (schema.pandas_metadata or {}).get("columns", []):
+        if column.get("name") == name and column.get("numpy_type") in _MARKED:
+            return str(column["numpy_type"])
     kind = schema.field(name).type
     if hasattr(kind, "ordered"):
         return ORDERED if kind.ordered else "category"
-    # Integers and strings are of these types anyway.
+    # The defaults for integers and strings are not kept.
     word = {"float": "float32", "int64": "", "string": ""}.get(str(kind), str(kind))
     return word if word in NATIVE["pandas"] else ""
 
 
 def arrow_type(dtype: str, word: str = "") -> Any:
-    """The type of pyarrow for the values of a column.
-
-    Args:
-        dtype: One of ``DTYPES``.
-        word: What ``native_type`` said, or a calendar.
-    """
+    """The pyarrow type of a column, from its dtype and the result of ``native_type`` or a calendar."""
     arrow = import_module("pyarrow")
     if dtype in DATED:
         unit, zone = unit_of(word) or "us", zone_of(word) or None
@@ -121,19 +104,17 @@ def arrow_type(dtype: str, word: str = "") -> Any:
     if word in (ORDERED, "category", "Categorical", "Enum") and dtype == "text":
         return arrow.dictionary(arrow.int32(), arrow.string(), word == ORDERED)
     usual = {"integer": "int64", "boolean": "bool_", "text": "string"}.get(dtype, "float64")
-    fits = word.lower() in map(str.lower, _SIZES) if dtype == "integer" else word.lower() == "float32" == dtype + "32"
-    return getattr(arrow, word.lower() if fits else usual)()
+    own = {"integer": [size.lower() for size in _SIZES], "float": ["float32"]}.get(dtype, [])
+    return getattr(arrow, word.lower() if word.lower() in own else usual)()
 
 
 def arrow_array(values: Array, kind: Any, levels: Sequence[str] = ()) -> Any:
-    """A column of pyarrow, categories in the order of their levels; in another type if that cannot hold the values."""
+    """A pyarrow array of a type, or of another one if that type cannot hold the values."""
     arrow = import_module("pyarrow")
     if arrow.types.is_dictionary(kind):
-        codes = codes_of(values, levels)
-        coded = arrow.array(codes, kind.index_type, from_pandas=True)
-        return arrow.DictionaryArray.from_arrays(
-            coded, arrow.array(list(levels), kind.value_type), ordered=kind.ordered
-        )
+        codes = arrow.array(codes_of(values, levels), kind.index_type, from_pandas=True)
+        labels = arrow.array(list(levels), kind.value_type)
+        return arrow.DictionaryArray.from_arrays(codes, labels, ordered=kind.ordered)
     if arrow.types.is_timestamp(kind):
         values = values.astype("datetime64[us]")
     try:
@@ -143,12 +124,12 @@ def arrow_array(values: Array, kind: Any, levels: Sequence[str] = ()) -> Any:
 
 
 def arrow_table(columns: Mapping[str, Array], kinds: Mapping[str, tuple[str, str, Sequence[str]]]) -> Any:
-    """A table of pyarrow.
+    """A pyarrow table.
 
     Args:
-        columns: What ``assemble`` takes.
-        kinds: For each column its dtype, its word and its levels. Types that only pandas has, such as integers with
-            gaps, are noted as pandas itself does, and so come back when it reads a file of the table.
+        columns: The columns, as for ``assemble``.
+        kinds: The dtype, the native type and the levels of each column. Types that only pandas has, such as integers
+            with missing values, are noted in the metadata, so that pandas restores them when it reads a file.
     """
     arrow = import_module("pyarrow")
     made = {n: arrow_array(v, arrow_type(*kinds[n][:2]), kinds[n][2]) for n, v in columns.items()}
@@ -162,7 +143,7 @@ def arrow_table(columns: Mapping[str, Array], kinds: Mapping[str, tuple[str, str
 
 
 def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[str, tuple[str, ...]]) -> Any:
-    """A data frame with columns of the types that ``native_type`` found, where they can hold the values."""
+    """Convert columns of a data frame to the types of ``native_type``, where these can hold the values."""
     library = import_module(container)
     failures: tuple[type[Exception], ...] = (TypeError, ValueError, OverflowError)
     if container == "polars":
@@ -186,12 +167,12 @@ def _cast(made: Any, container: str, types: Mapping[str, str], levels: Mapping[s
             else:
                 made = made.with_columns(library.col(name).cast(dtype))
         except failures:
-            continue  # integers with gaps, or values beyond the type
+            continue  # missing integers, or values outside the range of the type
     return made
 
 
 def _dated(made: Any, container: str, name: str, calendar: str) -> Any:
-    """A data frame with the type of a column of dates, which is datetime64 in UTC before."""
+    """Convert a column of datetime64 in UTC to the type of its calendar."""
     unit, zone = unit_of(calendar), zone_of(calendar)
     if container == "pandas":
         column = made[name].dt.date if not unit else made[name].astype(f"datetime64[{unit}]")
@@ -218,14 +199,14 @@ def assemble(
     like: Any = None,
     types: Mapping[str, str] | None = None,
 ) -> Any:
-    """A table of a given kind from columns.
+    """Make a table of a given kind from columns.
 
     Args:
-        container: One of ``CONTAINERS``; a data frame whose library is not installed becomes a mapping.
-        columns: An array of float64, int64, bool, datetime64, or of objects (strings, or None) for each name.
-        levels: The categories of the columns of strings, for tables that hold codes.
-        like: A data frame whose column names (which need not be strings) are taken over.
-        types: The types of some columns of a data frame, as ``native_type`` says them.
+        container: One of ``CONTAINERS``; if the library of a data frame is not installed, the result is a mapping.
+        columns: Arrays of float64, int64, bool, datetime64, or objects (strings and None) by name.
+        levels: The categories of columns of strings, for tables of codes.
+        like: A data frame that has the column names, which need not be strings.
+        types: The types of columns of a data frame, as from ``native_type``.
     """
     if container == "numpy":
         return _as_array(list(columns.values()))
@@ -245,7 +226,7 @@ def assemble(
 
 
 def _listed(values: Array, cells: Cells) -> Array:
-    """New values as cells of a column have them: dates as Python's, of the same zone."""
+    """New values as Python objects where they are dates, in the time zone of the column."""
     if values.dtype.kind != "M":
         return values
     found = np.empty(len(values), object)
@@ -264,7 +245,7 @@ def _fill_table(table: Table, gaps: Mapping[str, tuple[Array, Array]]) -> Table:
 
 
 def _filled(column: Any, gap: tuple[Array, Array] | None) -> Any:
-    """A column of a mapping: an array stays one, anything else becomes a list."""
+    """A column of a mapping with its gap filled; an array stays an array, anything else becomes a list."""
     made = column.copy() if isinstance(column, np.ndarray) else list(column)
     for row, value in zip(*(part.tolist() for part in gap), strict=True) if gap is not None else ():
         made[row] = value
@@ -272,10 +253,10 @@ def _filled(column: Any, gap: tuple[Array, Array] | None) -> Any:
 
 
 def _scattered(series: nw.Series[Any], cells: Cells, rows: Array, new: Array) -> nw.Series[Any]:
-    """A column of a data frame with new values in some rows, in its own type if that can hold them."""
+    """A column of a data frame with new values in some rows; its type stays if it can hold them."""
     backend = series.implementation
     if len(rows) == len(series) and not (series.dtype.is_numeric() and new.dtype.kind in "iuf"):
-        return nw.new_series(series.name, new.tolist(), backend=backend)  # its type meant nothing
+        return nw.new_series(series.name, new.tolist(), backend=backend)  # an empty column has no meaningful type
     if series.dtype.is_numeric():
         new = np.rint(new.astype(np.float64)) if series.dtype.is_integer() else new.astype(np.float64)
     if backend.is_pyarrow():
@@ -289,7 +270,7 @@ def _scattered(series: nw.Series[Any], cells: Cells, rows: Array, new: Array) ->
 
 
 def _scattered_arrow(series: nw.Series[Any], labels: Sequence[Any], rows: Array, new: Array) -> nw.Series[Any]:
-    """The same for pyarrow, whose columns cannot be changed."""
+    """The same for pyarrow, whose columns are immutable."""
     arrow, whole = import_module("pyarrow"), series.dtype.is_integer()
     cells = series.to_list()
     for row, value in zip(rows.tolist(), new.tolist(), strict=True):
@@ -307,7 +288,7 @@ def _scattered_arrow(series: nw.Series[Any], labels: Sequence[Any], rows: Array,
 
 
 def _as_array(columns: Sequence[Array]) -> Array:
-    """Columns side by side, in the narrowest type that holds them all."""
+    """An array of columns, in the narrowest type that holds them all."""
     kinds = {column.dtype.kind for column in columns}
     if kinds == {"M"}:
         return np.stack(columns, 1)

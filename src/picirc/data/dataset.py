@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets of the literature: rows for training, validation and testing, read from images and from text."""
+"""Data sets with rows for training, validation and testing, read from images and text."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a data set came from.
+    """The origin of a data set.
 
     Attributes:
-        source: Its origin and terms, in words.
+        source: The origin and terms, in words.
         files: The files that were read.
     """
 
@@ -43,19 +43,19 @@ class Dataset:
     """Rows for training, validation and testing.
 
     Attributes:
-        name: What it was loaded as.
-        train: Rows to learn from, (row, variable), like ``valid`` and ``test``.
-        valid: Rows for decisions: when to stop, which setting is better.
-        test: Rows to report on.
+        name: The name that was loaded.
+        train: Training rows, (row, variable).
+        valid: Validation rows.
+        test: Test rows.
         categories: The number K of values 0, …, K - 1 of every variable; None for a table of numbers.
-        image_shape: Height and width if the rows are images, else None; rows are flattened line by line.
-        train_labels: The class of every row of ``train`` as the source counts (EMNIST letters from 1), or None.
+        image_shape: Height and width if the rows are images, flattened line by line, else None.
+        train_labels: The class of every row of ``train``, numbered as in the source (EMNIST letters from 1), or None.
         valid_labels: The same for ``valid``.
         test_labels: The same for ``test``.
         symbols: The character of every category if the rows are text, else empty.
         columns: The names of the variables of a table, else empty.
-        levels: For every categorical column of a table the strings that its values stand for.
-        provenance: Where it came from.
+        levels: The strings that the values of each categorical column of a table stand for.
+        provenance: The origin.
     """
 
     name: str
@@ -78,12 +78,7 @@ class Dataset:
 
 
 def hold_out(rows: int, fraction: float, seed: int) -> tuple[Indices, Indices]:
-    """Draw rows to hold out for validation, without replacement.
-
-    Args:
-        rows: The number of rows.
-        fraction: The fraction to hold out, between 0 and 1, rounded to an integer of at least one.
-        seed: Determines the choice, which is the same on every machine and in every version.
+    """Choose rows to hold out, at least one; a seed gives the same rows on every machine and in every version.
 
     Returns:
         The rows kept and the rows held out, both in ascending order.
@@ -99,12 +94,12 @@ def hold_out(rows: int, fraction: float, seed: int) -> tuple[Indices, Indices]:
         raise ArgumentError("rows", "at least two, one to keep and one to hold out", rows)
     check_integer("seed", seed, 0)
     count = min(max(round(fraction * rows), 1), rows - 1)
-    # NumPy only guarantees the raw bits of its generators to stay the same in later versions.
+    # NumPy guarantees only the raw bits of its generators to stay the same in later versions.
     order = np.argsort(np.random.PCG64(seed).random_raw(rows), kind="stable")
     return np.sort(order[count:]), np.sort(order[:count])
 
 
-# Images with labels: MNIST, Fashion-MNIST and EMNIST from idx files, and the digits that come with the package
+# Images with labels
 
 
 Images = tuple[npt.NDArray[np.uint8], Labels]  # (row, line, column), (row,)
@@ -112,7 +107,7 @@ Images = tuple[npt.NDArray[np.uint8], Labels]  # (row, line, column), (row,)
 GREY_LEVELS = 256
 DIGITS_GREY_LEVELS = 17
 DIGITS_TEST_FRACTION = 300 / 1797
-DIGITS_TEST_SEED = 0  # the test images never depend on the user's seed
+DIGITS_TEST_SEED = 0  # the test images do not depend on the user's seed
 DIGITS_SOURCE = (
     "Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, "
     "doi:10.24432/C50P49, CC BY 4.0; its test part, as scikit-learn distributes it; embedded in this package"
@@ -124,13 +119,8 @@ def read_images(
 ) -> Dataset:
     """Read a data set of images from four idx files, and hold out some training images for validation.
 
-    Args:
-        name: The name of the data set.
-        paths: Training images, training labels, test images, test labels.
-        source: Origin and terms.
-        transposed: Whether the files store every image with lines and columns exchanged, as EMNIST does.
-        seed: Determines which images are held out.
-        valid_fraction: The fraction held out.
+    The files are training images, training labels, test images and test labels. ``transposed`` means that lines and
+    columns of every image are exchanged, as in EMNIST.
     """
     train, test = (_read_pair(paths[0], paths[1], transposed), _read_pair(paths[2], paths[3], transposed))
     if train[0].shape[1:] != test[0].shape[1:]:
@@ -140,7 +130,7 @@ def read_images(
 
 
 def read_digits(seed: int, valid_fraction: float) -> Dataset:
-    """Return 1,797 digits of 8×8 pixels: always the same 300 for testing, some for validation, the others to train."""
+    """Return the 1,797 digits of 8×8 pixels. The 300 test images are always the same."""
     with files("picirc.data").joinpath("embedded", "digits.npz").open("rb") as file, np.load(file) as arrays:
         images, labels = arrays["images"], arrays["labels"]
     rest, test = hold_out(len(images), DIGITS_TEST_FRACTION, DIGITS_TEST_SEED)
@@ -177,7 +167,7 @@ def _read_pair(images_path: Path, labels_path: Path, transposed: bool) -> Images
     return images.transpose(0, 2, 1) if transposed else images, labels
 
 
-# Text files: sentences as rows of characters, and zeros and ones separated by commas
+# Text: sentences, and zeros and ones separated by commas
 
 
 PADDING = "@"  # category 0; it does not occur in the Penn Tree Bank
@@ -186,22 +176,12 @@ MOST_SYMBOLS = 256  # a category is one byte
 
 
 def read_sentences_set(name: str, paths: Sequence[Path], source: str, length: int = LENGTH) -> Dataset:
-    """Read a data set of sentences, one a line, and code its characters.
+    """Read a data set of sentences, one on each line, as rows of characters.
 
-    A sentence is stripped of white space at both ends, cut to ``length`` characters and padded with ``@`` to that
-    length. The categories are ``@`` = 0, then the characters by their first occurrence in the stripped training
-    sentences. No token is special: ``<unk>`` is five characters, and ``N``, which stands for a number, is one. The
-    Penn Tree Bank has 49 characters, hence 50 categories, and ``train != 0`` tells characters from padding.
-
-    Args:
-        name: The name of the data set.
-        paths: Files for training, validation and testing.
-        source: Origin and terms.
-        length: The number of variables.
-
-    Raises:
-        ArgumentError: A file has no sentence, a sentence contains ``@`` or a character that the training text lacks,
-            or there are too many characters.
+    White space at both ends of a sentence is removed. It is cut to ``length`` characters, or padded with ``@``. The
+    categories are ``@`` = 0, then the characters in the order of their first occurrence in the training sentences.
+    No token is special: ``<unk>`` is five characters, and ``N``, which stands for a number, is one. The Penn Tree
+    Bank has 49 characters, hence 50 categories.
     """
     parts = [read_sentences(path) for path in paths]
     symbols = PADDING + "".join(dict.fromkeys("".join(parts[0].values())))
@@ -213,7 +193,7 @@ def read_sentences_set(name: str, paths: Sequence[Path], source: str, length: in
 
 
 def read_sentences(path: Path) -> dict[int, str]:
-    """Return the stripped sentences of a file by line number, from 1; empty lines are skipped."""
+    """Return the sentences of a file by line number, from 1; empty lines are skipped."""
     lines = enumerate(read_text(path).split("\n"), start=1)
     sentences = {number: sentence for number, line in lines if (sentence := line.strip())}
     if not sentences:
@@ -225,7 +205,7 @@ def read_sentences(path: Path) -> dict[int, str]:
 
 
 def encode(sentences: dict[int, str], symbols: str, length: int, path: Path) -> Rows:
-    """Code sentences, given by their line, as rows (sentence, position) of positions in ``symbols``."""
+    """Encode sentences, given by line number, as an array (sentence, position) of indices into ``symbols``."""
     known = set(symbols)
     for number, sentence in sentences.items():
         if strange := set(sentence) - known:
@@ -233,12 +213,12 @@ def encode(sentences: dict[int, str], symbols: str, length: int, path: Path) -> 
             raise ArgumentError(f"{path}, line {number}", expected, f"{min(strange)!r}")
     padded = "".join(sentence[:length].ljust(length, PADDING) for sentence in sentences.values())
     codes = str.maketrans({symbol: chr(category) for category, symbol in enumerate(symbols)})
-    coded = bytearray(padded.translate(codes), "latin-1")  # Latin-1 is the code whose bytes are the first 256
+    coded = bytearray(padded.translate(codes), "latin-1")  # which maps the first 256 characters to their numbers
     return np.frombuffer(coded, np.uint8).reshape(-1, length)
 
 
 def decode(rows: npt.ArrayLike, symbols: str) -> list[str]:
-    """Return the text of coded rows, without the padding at the end.
+    """Return the text of encoded rows, without the padding at the end.
 
     Args:
         rows: Categories, (row, position).
@@ -266,15 +246,11 @@ def read_binary_set(name: str, paths: Sequence[Path], source: str) -> Dataset:
 
 
 def read_binary(path: Path) -> Rows:
-    """Read lines such as ``0,1,1,0``, compressed with gzip or not.
-
-    Raises:
-        ArgumentError: A line is not of that form or of another length than the first; the error names the line.
-    """
+    """Read lines of equal length such as ``0,1,1,0``; errors name the line."""
     with open_unpacked(path) as file:
         lines = [line.rstrip() for line in file.read().rstrip().split(b"\n")]
     width = len(lines[0])
-    # All lines of one width: the file is a matrix of characters, every second one a comma.
+    # With lines of one length the file is a matrix of characters, in which every second column has commas.
     for number, line in enumerate(lines, start=1):
         if len(line) != width or not width:
             raise _malformed(path, number, line, width)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dates and times as numbers: days since 1970, of times with a zone in UTC; and back, by the calendar of a column.
+"""Dates and times as numbers, days since 1970 in UTC, and back.
 
-The calendar is a word that says what the values of a column are: ``"date"``, ``"datetime[us]"`` with the unit of its
-type, or ``"datetime[us, Europe/Paris]"`` with a zone.
+The *calendar* of a column describes its type: ``"date"``, ``"datetime[us]"`` with a unit, or
+``"datetime[us, Europe/Paris]"`` with a time zone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Numbers = npt.NDArray[np.float64]
 
-DATED = ("date", "datetime")  # the dtypes of such columns: whole days only, or times too
+DATED = ("date", "datetime")  # the dtypes of such columns
 CALENDAR = re.compile(r"date|datetime\[(s|ms|us|ns)(, [\w/+:-]{1,40})?\]")
 
 _ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}(:?\d{2})?)?)?")
@@ -33,7 +33,7 @@ def is_date(cell: object) -> bool:
 
 
 def is_iso(text: str) -> bool:
-    """Whether a string is a date, or a date with a time, as ISO 8601 writes them."""
+    """Whether a string is a date, or a date with a time, in the format of ISO 8601."""
     if not _ISO.fullmatch(text):
         return False
     try:
@@ -50,13 +50,7 @@ def days_of(moments: Array) -> Numbers:
 
 
 def moments_of(days: Numbers, dtype: str, seconds: bool = False) -> Array:
-    """Dates (``datetime64[D]``) or times (``datetime64[us]``) from days since 1970; NaT for NaN.
-
-    Args:
-        days: The numbers.
-        dtype: ``"date"`` or ``"datetime"``.
-        seconds: Round times to whole seconds.
-    """
+    """Dates (``datetime64[D]``) or times (``datetime64[us]``, rounded to seconds if asked) from days since 1970."""
     known = np.clip(np.nan_to_num(days), _FIRST, _LAST)
     step = _DAY if dtype == "date" else _SECOND if seconds else 1.0
     found = (np.rint(known * (_DAY / step)) * step).astype(np.int64).astype("datetime64[us]")
@@ -65,7 +59,7 @@ def moments_of(days: Numbers, dtype: str, seconds: bool = False) -> Array:
 
 
 def dtype_of(days: Numbers) -> str:
-    """What the values of a column are: ``"date"`` if all are whole days, else ``"datetime"``."""
+    """The dtype of a column: ``"date"`` if all values are whole days, else ``"datetime"``."""
     known = days[~np.isnan(days)]
     return "date" if bool((known == np.floor(known)).all()) else "datetime"
 
@@ -74,7 +68,7 @@ def read_dates(cells: Sequence[Any]) -> tuple[Numbers, str]:
     """Days since 1970, and the calendar, of dates, times, and strings in the format of ISO 8601; None is missing.
 
     Raises:
-        ValueError: Some times have a zone and others have none.
+        ValueError: Some times have a time zone and others have none.
     """
     found = [_moment(cell) for cell in cells]
     present = [cell for cell in found if cell is not None]
@@ -82,11 +76,16 @@ def read_dates(cells: Sequence[Any]) -> tuple[Numbers, str]:
     aware = [cell for cell in timed if cell.tzinfo is not None]
     if aware and len(aware) < len(present):
         raise ValueError("times with a zone and without one")
-    naive = [None if cell is None else _in_utc(cell) for cell in found]
     if not timed:
-        return days_of(np.array(naive, "datetime64[D]")), "date"
-    zone = f", {_zone(aware[0])}" if aware else ""
-    return days_of(np.array(naive, "datetime64[us]")), f"datetime[us{zone}]"
+        return days_of(np.array(found, "datetime64[D]")), "date"
+    if not aware:
+        return days_of(np.array(found, "datetime64[us]")), "datetime[us]"
+    utc = [
+        cell.astimezone(datetime.UTC).replace(tzinfo=None) if isinstance(cell, datetime.datetime) else None
+        for cell in found
+    ]
+    zone = getattr(aware[0].tzinfo, "key", None) or getattr(aware[0].tzinfo, "zone", None) or "UTC"
+    return days_of(np.array(utc, "datetime64[us]")), f"datetime[us, {zone}]"
 
 
 def zone_of(calendar: str) -> str:
@@ -95,17 +94,19 @@ def zone_of(calendar: str) -> str:
 
 
 def unit_of(calendar: str) -> str:
-    """The unit of the type of times."""
+    """The unit of a calendar; empty for dates."""
     return calendar.partition("[")[2].partition(",")[0].rstrip("]")
 
 
 def objects_of(moments: Array, calendar: str) -> list[Any]:
-    """Dates and times as Python has them, those with a zone in their zone; None for NaT."""
+    """Python dates and times, in the time zone of the calendar; None for NaT."""
     found: list[Any] = moments.astype("datetime64[D]" if calendar == "date" else "datetime64[us]").tolist()
-    zone = zone_of(calendar)
-    if not zone:
+    if not (zone := zone_of(calendar)):
         return found
-    there = _zone_named(zone)
+    try:
+        there: datetime.tzinfo = ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):  # this machine does not know the zone
+        there = datetime.UTC
     return [None if cell is None else cell.replace(tzinfo=datetime.UTC).astimezone(there) for cell in found]
 
 
@@ -117,21 +118,3 @@ def _moment(cell: Any) -> datetime.date | None:
         return timed if len(cell.strip()) > len("2000-01-01") else timed.date()
     found: datetime.datetime = np.datetime64(cell, "us").tolist()
     return found if np.datetime_data(cell.dtype)[0] not in ("Y", "M", "W", "D") else found.date()
-
-
-def _in_utc(cell: datetime.date) -> datetime.date:
-    if not isinstance(cell, datetime.datetime) or cell.tzinfo is None:
-        return cell
-    return cell.astimezone(datetime.UTC).replace(tzinfo=None)
-
-
-def _zone(cell: datetime.datetime) -> str:
-    """The name of the zone of a time; those without a name are in UTC."""
-    return str(getattr(cell.tzinfo, "key", None) or getattr(cell.tzinfo, "zone", None) or "UTC")
-
-
-def _zone_named(name: str) -> datetime.tzinfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # no such zone on this machine
-        return datetime.UTC

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of data sets: where they are on this machine, how they are read, and how they are downloaded.
+"""The files of data sets: finding, downloading and reading them.
 
-A file may be compressed with gzip or not. A download is written under a temporary name, verified, and then renamed.
+Files may be compressed with gzip. A download is written under a temporary name, verified, and then renamed.
 """
 
 from __future__ import annotations
@@ -38,29 +38,27 @@ Kind = Literal["images", "transposed images", "sentences", "binary"]
 
 @dataclass(frozen=True)
 class PublicFile:
-    """One file, by its unpacked name."""
+    """A file of a data set."""
 
-    name: str  # its name without `.gz`
-    sha256: str = ""  # the checksum of its unpacked content, empty if not known
-    shape: tuple[int, ...] = ()  # for an idx file without a known checksum the shape in its header, else empty
+    name: str  # without `.gz`
+    sha256: str = ""  # the checksum of the decompressed content, empty if not known
+    shape: tuple[int, ...] = ()  # of an idx file without a known checksum, else empty
 
 
 @dataclass(frozen=True)
 class FileSet:
     """The files of one data set."""
 
-    kind: Kind  # how they are read
-    files: tuple[PublicFile, ...]  # in the order in which the reader takes them
-    # Folders, relative to the data folder, in which they are looked for; downloads go to the first.
-    folders: tuple[str, ...]
+    kind: Kind  # the kind of reader
+    files: tuple[PublicFile, ...]  # in the order that the reader expects
+    folders: tuple[str, ...]  # where to search, relative to the data folder; downloads go to the first
     source: str  # origin and terms, in words
-    homes: tuple[str, ...] = ()  # public folders, as URLs, that hold the files; tried in turn
-    packing: str = ""  # what the public homes add to the names of the files
-    archive: str = ""  # the zip file at the public home that holds the files, if they are not there one by one
-    archive_sha256: str = ""  # the checksum of that file, empty if not known
+    homes: tuple[str, ...] = ()  # URLs of public folders with the files, tried in turn
+    packing: str = ""  # the ending of the files there, such as `.gz`
+    archive: str = ""  # the name of the zip file there, if the files are only available in one
+    archive_sha256: str = ""  # its checksum, empty if not known
 
 
-# The order that the reader of images takes.
 IDX_NAMES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",
@@ -82,10 +80,10 @@ FASHION_MNIST_SHA256 = (
     "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
 )
 
-# The checksum of the zip file with all splits, as TensorFlow Datasets publishes it. Its members are verified by the
-# checksums that the zip file carries, and by the sizes in the idx headers.
+# The checksum of the zip file with all splits, as published by TensorFlow Datasets. Its members are verified by the
+# checksums in the zip file and the sizes in the idx headers.
 EMNIST_SHA256 = "fb9bb67e33772a9cc0b895e4ecf36d2cf35be8b709693c3564cea2a019fcda8e"
-# Training and test images of every split.
+# The numbers of training and test images in every split.
 EMNIST_ROWS = {
     "balanced": (112_800, 18_800),
     "byclass": (697_932, 116_323),
@@ -135,22 +133,22 @@ BINARY_SHA256 = {
     ),
 }
 
-# A commit instead of a branch: what is fetched cannot change.
+# A commit instead of a branch, so that the files cannot change.
 DEBD_HOME = "https://raw.githubusercontent.com/arranger1044/DEBD/80a4906dcf3b3463370f904efa42c21e8295e85c/datasets"
 
 
 def binary_set(name: str) -> FileSet:
-    """Return the files of a binary data set; only the six with known checksums have a public home here."""
+    """Return the files of a binary data set. Only the six with known checksums can be downloaded."""
+    public = name in BINARY_SHA256
     checksums = BINARY_SHA256.get(name, ("", "", ""))
     names = (f"{name}.{part}.data" for part in ("train", "valid", "test"))
+    origin = "density-estimation set (https://github.com/arranger1044/DEBD)" if public else "data set of the user"
     return FileSet(
         kind="binary",
         files=tuple(PublicFile(*file) for file in zip(names, checksums, strict=True)),
         folders=(f"debd/{name}", f"DEBD/datasets/{name}", f"datasets/{name}", name, "."),
-        source=f"{name}, a binary density-estimation set (https://github.com/arranger1044/DEBD)"
-        if name in BINARY_SHA256
-        else f"{name}, a binary data set of the user",
-        homes=(f"{DEBD_HOME}/{name}",) if name in BINARY_SHA256 else (),
+        source=f"{name}, a binary {origin}",
+        homes=(f"{DEBD_HOME}/{name}",) if public else (),
     )
 
 
@@ -211,23 +209,17 @@ VARIABLE = "PICIRC_DATA"
 GZIP_MAGIC = b"\x1f\x8b"
 TIMEOUT = 60.0  # seconds without any byte
 CHUNK = 2**20
-UNSIGNED_BYTES = 8
-
-# A deflate stream expands to at most 1032 times its size; a header that claims more is wrong, and must not decide
-# how much memory is allocated.
-LARGEST_RATIO = 1100
-
-
-# Cells of text take about thirty times as many bytes in memory as in the file.
-_EXPANSION, _USUAL_TEXT = 20, 2**24
+UNSIGNED_BYTES = 8  # the code of the type in an idx file
+LARGEST_RATIO = 1100  # a deflate stream expands to at most 1032 times its size; no memory is allocated for more
+_EXPANSION, _USUAL_TEXT = 20, 2**24  # cells of text need about thirty times as many bytes in memory as in the file
 
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
-    """Open a file for reading, decompressed if it is a gzip file; its content tells, not its name.
+    """Open a file for reading, decompressed if its content is that of a gzip file.
 
     Raises:
-        ArgumentError: The file does not exist, or is a corrupted gzip file (found while reading).
+        ArgumentError: The file does not exist, or turns out to be corrupted while it is read.
     """
     try:
         with path.open("rb") as raw:
@@ -241,33 +233,20 @@ def open_unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
     except (FileNotFoundError, IsADirectoryError) as error:
         raise ArgumentError(str(path), "a file", "none there") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ArgumentError(
-            str(path), "a complete gzip file", f"a corrupted one ({error})", "download it again"
-        ) from error
+        got = f"a corrupted one ({error})"
+        raise ArgumentError(str(path), "a complete gzip file", got, "download it again") from error
 
 
 def check_expansion(path: Path, expanded: int, usual: int, largest: int | None = None) -> None:
-    """Raise if a file would take far more memory than its size suggests.
-
-    Args:
-        path: The file.
-        expanded: The bytes that it expands to.
-        usual: The bytes to which any file may expand.
-        largest: The limit; None for 20 times the size of the file, and at least ``usual``.
-    """
+    """Raise if a file expands to more bytes than ``largest``; by default 20 times its size, and at least ``usual``."""
     allowed = max(usual, _EXPANSION * path.stat().st_size) if largest is None else largest
     if expanded > allowed:
-        remedy = "raise the limit (--largest, largest=), or decompress it first, if it is meant to be so large"
+        remedy = "raise the limit (--largest, largest=) or decompress it first, if this size is intended"
         raise ArgumentError(str(path), f"a file that expands to at most {allowed:,} bytes", "more", remedy)
 
 
 def read_text(path: Path, largest: int | None = None) -> str:
-    """Return the decompressed content of a file in UTF-8, without a byte-order mark.
-
-    Args:
-        path: The file.
-        largest: The bytes to which a compressed file may expand; see ``check_expansion``.
-    """
+    """Return the decompressed content of a file in UTF-8; ``check_expansion`` explains ``largest``."""
     with open_unpacked(path) as file:
         if isinstance(file, gzip.GzipFile):
             allowed = max(_USUAL_TEXT, _EXPANSION * path.stat().st_size) if largest is None else largest
@@ -283,7 +262,7 @@ def read_text(path: Path, largest: int | None = None) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Return the SHA-256 of the decompressed content, which does not depend on the compression."""
+    """Return the SHA-256 of the decompressed content."""
     with open_unpacked(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -293,29 +272,17 @@ def sha256(path: Path) -> str:
 
 
 def idx_shape(path: Path, dimensions: int) -> tuple[int, ...]:
-    """Return the shape that the header of an idx file claims.
-
-    Raises:
-        ArgumentError: It is not an idx file of unsigned bytes with that many dimensions, or has no values.
-    """
+    """Return the shape in the header of an idx file."""
     with open_unpacked(path) as file:
         return _read_header(file, path, dimensions)
 
 
 def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
-    """Read an idx file of unsigned bytes, compressed with gzip or not.
-
-    Args:
-        path: The file.
-        dimensions: The number of dimensions it must have: 3 for images, 1 for labels.
-
-    Raises:
-        ArgumentError: Wrong magic number, wrong number of dimensions, truncated, too long, or corrupted.
-    """
+    """Read an idx file of unsigned bytes; images have three dimensions, labels one."""
     with open_unpacked(path) as file:
         shape = _read_header(file, path, dimensions)
         size = math.prod(shape)
-        claim = f"{size} values, as the header says {shape}"
+        claim = f"{size} values, from the shape {shape} in the header"
         if size > LARGEST_RATIO * path.stat().st_size:
             raise ArgumentError(str(path), claim, "a smaller file", "it is truncated or corrupted: download it again")
         values = np.empty(shape, np.uint8)
@@ -335,9 +302,8 @@ def _read_header(file: io.BufferedIOBase, path: Path, dimensions: int) -> tuple[
         raise ArgumentError(str(path), wanted, f"one that begins {head.hex(' ')}" if head else "an empty file")
     sizes = file.read(4 * dimensions)
     if len(sizes) != 4 * dimensions:
-        raise ArgumentError(
-            str(path), f"{dimensions} sizes in the header", "a truncated header", "download the file again"
-        )
+        wanted = f"{dimensions} sizes in the header"
+        raise ArgumentError(str(path), wanted, "a truncated header", "download the file again")
     shape = struct.unpack(f">{dimensions}I", sizes)
     if 0 in shape:
         raise ArgumentError(str(path), "at least one value", f"shape {shape}")
@@ -345,20 +311,11 @@ def _read_header(file: io.BufferedIOBase, path: Path, dimensions: int) -> tuple[
 
 
 class DownloadError(OSError):
-    """A file could not be fetched whole and as expected; the message gives each address and the reason."""
+    """A file could not be downloaded; the message gives each address and the reason."""
 
 
 def fetch(urls: Sequence[str], target: Path, verify: Callable[[Path], None]) -> None:
-    """Download a file from the first address that delivers it.
-
-    Args:
-        urls: Addresses of the same file.
-        target: Where to put it; what is there stays until the new file is verified.
-        verify: Raises if the file, given by its temporary path, is not as expected.
-
-    Raises:
-        DownloadError: No address delivered the file; nothing is left behind.
-    """
+    """Download a file from the first address that works, and replace ``target`` after ``verify`` has accepted it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     reasons = []
     for url in urls:
@@ -369,16 +326,16 @@ def fetch(urls: Sequence[str], target: Path, verify: Callable[[Path], None]) -> 
             return
         except DownloadError as error:
             reasons.append(f"{url}: {error}")
-    advice = f"get it by other means and put it into {target.parent}"
+    advice = f"download it by other means and put it into {target.parent}"
     raise DownloadError(f"could not fetch {target.name} ({'; '.join(reasons)}); {advice}.")
 
 
 def transfer(url: str, path: Path) -> None:
-    """Write what an address delivers into a file, and make sure that all of it came."""
+    """Download an address to a file, and check that it is complete."""
     request = urllib.request.Request(url, headers={"User-Agent": "picirc"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response, path.open("wb") as file:
-            promised = _length(response.headers.get("Content-Length"))
+            promised = response.length  # None if the server does not say
             shutil.copyfileobj(response, file, CHUNK)
             came = file.tell()
     except urllib.error.HTTPError as error:
@@ -389,16 +346,11 @@ def transfer(url: str, path: Path) -> None:
     except (TimeoutError, ConnectionError, ssl.SSLError, http.client.HTTPException) as error:
         raise DownloadError(f"the connection broke ({error!r})") from error
     if promised is not None and came != promised:
-        raise DownloadError(f"truncated: {came} of {promised} bytes came")
-
-
-def _length(header: str | None) -> int | None:
-    """What a server promises to send; None if it does not say, or says something other than a number."""
-    return int(header) if header is not None and header.isascii() and header.isdigit() and len(header) < 20 else None
+        raise DownloadError(f"truncated: received {came} of {promised} bytes")
 
 
 def verify_file(path: Path, file: PublicFile) -> None:
-    """Raise unless a file has the known checksum or, where none is known, the expected idx header."""
+    """Raise unless a file has the known checksum, or the known shape."""
     try:
         if file.sha256 and (found := sha256(path)) != file.sha256:
             raise DownloadError(f"wrong checksum: expected sha256 {file.sha256} of the content, got {found}")
@@ -409,12 +361,12 @@ def verify_file(path: Path, file: PublicFile) -> None:
 
 
 def verify_present(path: Path, file: PublicFile) -> None:
-    """Raise unless a file that was not downloaded just now is the known one; each is read once in a process."""
+    """Raise unless a file found on this machine is the known one. Each is read once in a process."""
     try:
         found = path.stat()
         _verify_once(path, file, found.st_size, found.st_mtime_ns)
     except DownloadError as error:
-        remedy = "remove it, and it is downloaded again"
+        remedy = "remove it to download it again"
         raise ArgumentError(str(path), "the file of the data set", f"another ({error})", remedy) from error
 
 
@@ -423,8 +375,8 @@ def _verify_once(path: Path, file: PublicFile, size: int, changed: int) -> None:
     verify_file(path, file)
 
 
-def verify_zip(path: Path, checksum: str = "") -> None:
-    """Raise unless a file has the known checksum or, where none is known, the directory of a zip file at its end."""
+def verify_zip(path: Path, checksum: str) -> None:
+    """Raise unless a file is a zip file with the given checksum."""
     if not zipfile.is_zipfile(path):
         raise DownloadError("corrupted: not a zip file, or a truncated one")
     if checksum and (found := sha256(path)) != checksum:
@@ -432,7 +384,7 @@ def verify_zip(path: Path, checksum: str = "") -> None:
 
 
 def unpack(archive: Path, file: PublicFile, packing: str, target: Path) -> None:
-    """Extract one file from a zip file, from whichever folder in it, and verify it."""
+    """Extract a file from a zip file, where it may be in any folder, and verify it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with zipfile.ZipFile(archive) as members, replacing(target) as (temporary,):
@@ -444,24 +396,22 @@ def unpack(archive: Path, file: PublicFile, packing: str, target: Path) -> None:
                 shutil.copyfileobj(packed, unpacked, CHUNK)  # verifies the checksum of the member
             verify_file(temporary, file)
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise DownloadError(
-            f"{archive}: corrupted zip file ({error}); remove it, and it is downloaded again"
-        ) from error
+        raise DownloadError(f"{archive}: corrupted zip file ({error}); remove it to download it again") from error
 
 
 def data_folders(data_dir: DataDir) -> list[Path]:
-    """Return the folders to search: ``data_dir`` alone if given, else that of PICIRC_DATA and the cache.
-
-    Downloads go to the last of them.
-    """
-    if data_dir is not None:
-        return [_existing("data_dir", Path(data_dir))]
-    chosen = os.environ.get(VARIABLE)
-    return [_existing(VARIABLE, Path(chosen)), cache_folder()] if chosen else [cache_folder()]
+    """Return the folders to search: ``data_dir``, or those of PICIRC_DATA and the cache. Downloads go to the last."""
+    argument, chosen = ("data_dir", data_dir) if data_dir is not None else (VARIABLE, os.environ.get(VARIABLE) or None)
+    if chosen is None:
+        return [cache_folder()]
+    folder = Path(chosen).expanduser()
+    if not folder.is_dir():
+        raise ArgumentError(argument, "an existing folder", str(folder), "create it, or correct the path")
+    return [folder, cache_folder()] if data_dir is None else [folder]
 
 
 def find(files: FileSet, roots: Sequence[Path]) -> list[Path] | None:
-    """Return the paths of all files of a set, from the first folder that has them all, or None."""
+    """Return the paths of the files of a set in the first folder that has them all, or None."""
     for folder in _candidates(files, roots):
         paths = [_find_file(folder, file) for file in files.files]
         if all(paths):
@@ -472,59 +422,34 @@ def find(files: FileSet, roots: Sequence[Path]) -> list[Path] | None:
 def obtain(
     files: FileSet, data_dir: DataDir = None, *, download: bool = True, base_url: str | None = None
 ) -> list[Path]:
-    """Return the paths of the files of a set, and download what is missing.
-
-    Args:
-        files: The set.
-        data_dir: The only folder to search and to download to; None for that of the environment variable
-            ``PICIRC_DATA``, then the cache.
-        download: Whether downloading is allowed.
-        base_url: A folder on a server that holds the files, instead of the public home.
-
-    Raises:
-        ArgumentError: The files are missing and must not, or cannot, be downloaded.
-        DownloadError: The download failed.
-    """
+    """Return the paths of the files of a set, and download them if necessary; the arguments are those of ``load``."""
     roots = data_folders(data_dir)
     if (paths := find(files, roots)) is not None:
         for path, file in zip(paths, files.files, strict=True):
             verify_present(path, file)
         return paths
+    if base_url is not None and urlsplit(base_url).scheme not in ("http", "https"):
+        raise ArgumentError("base_url", "an address that begins with http:// or https://", base_url)
+    homes = files.homes if base_url is None else (base_url.rstrip("/"),)
     target = roots[-1] / files.folders[0]
-    homes = files.homes if base_url is None else (_checked_url(base_url),)
-    if files.archive:
-        archive = _find_archive(files, roots)
-        if archive is None:
-            _allow(files, roots, homes, download)
-            archive = target / files.archive
-            fetch(
-                [f"{home}/{files.archive}" for home in homes],
-                archive,
-                partial(verify_zip, checksum=files.archive_sha256),
-            )
-        for file in _missing(files, target):
-            unpack(archive, file, files.packing, target / f"{file.name}{files.packing}")
-    else:
+    archives = [path for folder in _candidates(files, roots) if (path := folder / files.archive).is_file()]
+    if not archives:
         _allow(files, roots, homes, download)
-        for file in _missing(files, target):
-            name = f"{file.name}{files.packing}"
+    if files.archive and not archives:
+        archives = [target / files.archive]
+        urls = [f"{home}/{files.archive}" for home in homes]
+        fetch(urls, archives[0], partial(verify_zip, checksum=files.archive_sha256))
+    for file in files.files:
+        name = f"{file.name}{files.packing}"
+        if _find_file(target, file) is not None:
+            continue
+        if archives:
+            unpack(archives[0], file, files.packing, target / name)
+        else:
             fetch([f"{home}/{name}" for home in homes], target / name, partial(verify_file, file=file))
     found = find(files, roots[-1:])
     assert found is not None
     return found
-
-
-def _existing(argument: str, folder: Path) -> Path:
-    folder = folder.expanduser()
-    if not folder.is_dir():
-        raise ArgumentError(argument, "an existing folder", str(folder), "make it, or correct the path")
-    return folder
-
-
-def _checked_url(url: str) -> str:
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise ArgumentError("base_url", "an address that begins with http:// or https://", url)
-    return url.rstrip("/")
 
 
 def _candidates(files: FileSet, roots: Sequence[Path]) -> list[Path]:
@@ -532,30 +457,20 @@ def _candidates(files: FileSet, roots: Sequence[Path]) -> list[Path]:
 
 
 def _find_file(folder: Path, file: PublicFile) -> Path | None:
-    """Find a file, packed or not; some copies of idx files have a dot for the last dash but one."""
+    """Find a file, compressed or not. In some copies idx files have a dot before ``idx``."""
     names = dict.fromkeys((file.name, file.name.replace("-idx", ".idx")))
     paths = (folder / f"{name}{packing}" for name in names for packing in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
 
 
-def _find_archive(files: FileSet, roots: Sequence[Path]) -> Path | None:
-    paths = (folder / files.archive for folder in _candidates(files, roots))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _missing(files: FileSet, target: Path) -> list[PublicFile]:
-    return [file for file in files.files if _find_file(target, file) is None]
-
-
 def _allow(files: FileSet, roots: Sequence[Path], homes: Sequence[str], download: bool) -> None:
-    """Raise, with all places searched, if the files may not or cannot be downloaded."""
+    """Raise, with all folders that were searched, unless the files can be downloaded."""
     if download and homes:
         return
     names = ", ".join(f"{file.name}[.gz]" for file in files.files)
     searched = ", ".join(str(folder) for folder in _candidates(files, roots))
-    ways = [f"put them into {roots[0] / files.folders[0]}", f"name their folder by data_dir= or {VARIABLE}"]
+    ways = [f"put them into {roots[0] / files.folders[0]}", f"give their folder with data_dir= or {VARIABLE}"]
     if homes:
-        ways.append(f"pass download=True to fetch them from {homes[0]}")
-    raise ArgumentError(
-        "data_dir", f"a folder with {names}", f"not all of them in any of {searched}", ", or ".join(ways)
-    )
+        ways.append(f"pass download=True to download them from {homes[0]}")
+    got = f"not all of them in any of {searched}"
+    raise ArgumentError("data_dir", f"a folder with {names}", got, ", or ".join(ways))

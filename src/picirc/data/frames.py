@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one form in which the library holds a table: a frame of named columns, read from any kind of table.
+"""Frames: named columns, read from a table of any kind.
 
-Data frames are read through narwhals, so none of their libraries is needed unless the user brings one.
+Data frames are read through narwhals, so their libraries are only needed if the user has one.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache, cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 
 from picirc.data.dates import DATED, days_of, dtype_of, is_date, moments_of, objects_of, read_dates
-from picirc.errors import ArgumentError
+from picirc.errors import ArgumentError, printable
 
 Label = str | int | float | bool
 Array = npt.NDArray[Any]
+Column = TypeVar("Column")
 
 DTYPES = ("float", "integer", "boolean", "text", *DATED)
-# The kinds of tables that a model can return; other data frames come back as pandas ones.
+# The kinds of tables that a model can return; other data frames are returned as pandas data frames.
 CONTAINERS = ("numpy", "mapping", "table", "pandas", "polars", "pyarrow")
 
 _EXPECTED = "a table: a data frame, an array (rows, columns), a mapping from names to columns, or a file"
@@ -40,7 +41,7 @@ class Table:
     Attributes:
         columns: The names.
         values: (row, column), NaN where missing.
-        levels: For every categorical column the strings that its values 0, 1, … stand for.
+        levels: The strings that the values 0, 1, … of each categorical column stand for.
     """
 
     columns: tuple[str, ...]
@@ -53,16 +54,16 @@ class Cells:
     """The cells of a column."""
 
     name: str  # the name of the column
-    dtype: str  # `"float"`, `"integer"`, `"boolean"`, `"text"`, `"date"` or `"datetime"`
-    # Numbers and booleans as float64, and dates as days since 1970, NaN where missing; strings as objects or None.
+    dtype: str  # one of `DTYPES`
+    # Numbers and booleans as float64, dates as days since 1970, NaN where missing; or strings, None where missing.
     values: Array
-    categories: tuple[Label, ...] | None = None  # the categories that the table itself declares; None if it does not
-    whole: bool = False  # whether floats may have been integers: NumPy integers become floats when some are missing
-    calendar: str = ""  # what dates are in the table, as `picirc.data.dates` says it; empty for other columns
+    categories: tuple[Label, ...] | None = None  # the categories that the table declares, if it does
+    whole: bool = False  # whether floats may be integers: in NumPy integers become floats when some are missing
+    calendar: str = ""  # the type of dates in the table, see `picirc.data.dates`; empty for other columns
 
     @cached_property
     def missing(self) -> npt.NDArray[np.bool_]:
-        """Where there is no value."""
+        """Whether each cell is missing."""
         if self.dtype == "text":
             return np.fromiter((cell is None for cell in self.values), bool, len(self.values))
         return np.isnan(self.values)
@@ -83,16 +84,14 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A table as named columns, whose cells are read when they are needed."""
+    """A table as named columns. Cells are read when they are needed."""
 
     names: tuple[str, ...]  # the names of the columns
     rows: int  # the number of rows
-    container: str  # the kind of table that it was; one of `CONTAINERS`
+    container: str  # the kind of the table, one of `CONTAINERS`
     native: Any  # the table itself; None for a CSV file
-    # Reads the cells of a column, given its name and the type that is expected, or None.
-    read: Callable[[str, str | None], Cells]
-    # The cells of a CSV file as they are written there, by column, None where missing.
-    written: Mapping[str, Sequence[str | None]] | None = None
+    read: Callable[[str, str | None], Cells]  # reads a column, given its name and the expected type, or None
+    written: Mapping[str, Sequence[str | None]] | None = None  # the strings in a CSV file by column, None where missing
     lines: Sequence[int] = ()  # the line of a CSV file on which each row begins
 
     @property
@@ -101,12 +100,7 @@ class Frame:
         return self.container != "numpy"
 
     def cells(self, name: str, dtype: str | None = None) -> Cells:
-        """The cells of a column.
-
-        Args:
-            name: The name of the column.
-            dtype: The type to read the cells of a CSV file as; other tables know their types. None to infer it.
-        """
+        """The cells of a column; ``dtype`` is the type to read from a CSV file, or None to infer it."""
         return self.read(name, dtype)
 
     def select(self, names: Sequence[str]) -> Frame:
@@ -126,8 +120,8 @@ def read_frame(table: Any) -> Frame:
     """Read a table of any kind.
 
     Args:
-        table: A pandas, polars or pyarrow table, an array or nested lists, a mapping from names to columns, what
-            ``picirc.data.read`` returns, or the path of a file.
+        table: A pandas, polars or pyarrow table, an array or nested lists, a mapping from names to columns, the result
+            of ``picirc.data.read``, or the path of a file.
     """
     if isinstance(table, Frame):
         return table
@@ -141,19 +135,10 @@ def read_frame(table: Any) -> Frame:
         return _read_mapping(table)
     if isinstance(table, list | tuple | np.ndarray) or hasattr(table, "detach"):
         return _read_array(table)
-    frame = as_narwhals(table)
-    if frame is not None:
-        places = {str(name): name for name in frame.columns}
+    if (frame := as_narwhals(table)) is not None:
         container = str(frame.implementation).removeprefix("Implementation.")
-        kept = container if container in CONTAINERS else "pandas"
-        names = [str(name) for name in frame.columns]
-        return make_frame(
-            names,
-            [len(frame)] * len(names),
-            kept,
-            table,
-            lambda name: _read_series(name, frame.get_column(places[name])),
-        )
+        columns = [(str(name), frame.get_column(name)) for name in frame.columns]
+        return make_frame(columns, len(frame), container if container in CONTAINERS else "pandas", table, _read_series)
     if hasattr(table, "toarray"):
         remedy = "write table.toarray(), as zeros are values here"
         raise ArgumentError("table", _EXPECTED, f"a sparse matrix ({type(table).__name__})", remedy)
@@ -164,22 +149,21 @@ def read_frame(table: Any) -> Frame:
 
 
 def make_frame(
-    names: Sequence[str], lengths: Sequence[int], container: str, native: Any, read: Callable[[str], Cells]
+    columns: Sequence[tuple[str, Column]], rows: int, container: str, native: Any, read: Callable[[str, Column], Cells]
 ) -> Frame:
-    """A frame, after a check of its names and of the lengths of its columns."""
-    twice = [name for place, name in enumerate(names) if name in names[:place]]
-    if twice:
-        raise ArgumentError("table", "a name of its own for every column", f"{twice[0]!r} twice", "rename a column")
-    if len(set(lengths)) > 1:
-        raise ArgumentError("table", "columns of equal length", f"lengths {sorted(set(lengths))}")
-    if not lengths or 0 in lengths:
-        raise ArgumentError("table", "at least one row and one column", "no rows" if lengths else "no columns")
-    cached = cache(read)
-    return Frame(tuple(names), lengths[0], container, native, lambda name, _: cached(name))
+    """A frame of columns with names, which ``read`` reads when they are needed."""
+    names, named = tuple(name for name, _ in columns), dict(columns)
+    if len(named) < len(names):
+        twice = next(name for place, name in enumerate(names) if name in names[:place])
+        raise ArgumentError("table", "a name of its own for every column", f"{twice!r} twice", "rename a column")
+    if not names or not rows:
+        raise ArgumentError("table", "at least one row and one column", "no rows" if names else "no columns")
+    cached = cache(lambda name: read(name, named[name]))
+    return Frame(names, rows, container, native, lambda name, _: cached(name))
 
 
 def as_narwhals(table: Any) -> nw.DataFrame[Any] | None:
-    """A data frame of any library in the one interface of narwhals; None for everything else."""
+    """The narwhals data frame of a data frame of any library; None for everything else."""
     try:
         found = nw.from_native(table, eager_only=True, pass_through=True)
     except (TypeError, ValueError) as error:
@@ -188,12 +172,12 @@ def as_narwhals(table: Any) -> nw.DataFrame[Any] | None:
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Names for columns that have none: x0, x1, …."""
+    """The names x0, x1, … of columns without names."""
     return tuple(f"x{index}" for index in range(count))
 
 
 def codes_of(values: Array, labels: Sequence[Any]) -> npt.NDArray[np.float64]:
-    """The position of each value among the labels, NaN where a value is missing or not among them.
+    """The position of each value among the labels, or NaN.
 
     Example:
         >>> codes_of(np.array(["b", None, "a", "?"], dtype=object), ("a", "b"))
@@ -207,19 +191,19 @@ def codes_of(values: Array, labels: Sequence[Any]) -> npt.NDArray[np.float64]:
 
 
 def few(labels: Sequence[Label]) -> str:
-    """The first of many labels, in a form that any terminal can show."""
+    """The first labels of many, separated by commas."""
     shown = ", ".join(plain(str(label)) for label in labels[:_MOST_SHOWN])
     return f"{shown}, …" if len(labels) > _MOST_SHOWN else shown
 
 
 def plain(text: str, most: int = 40) -> str:
-    """A string on one line, of limited length, with escape sequences for what cannot be printed."""
-    shown = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    """A string on one line, of limited length, with characters escaped that cannot be printed."""
+    shown = printable(text).replace("\n", "\\n")
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def column_named(name: str) -> str:
-    """How errors refer to a column; what cannot be printed is escaped."""
+    """The name of a column in error messages."""
     return f"column {name!r}"
 
 
@@ -237,11 +221,10 @@ def is_missing(cell: Any) -> bool:
 
 
 def _read_table(table: Table) -> Frame:
-    """A table read from a file: codes stand for strings, and integers are floats."""
-    places = {name: place for place, name in enumerate(table.columns)}
+    """Read a table of numbers, in which codes stand for strings and integers are floats."""
 
-    def read(name: str) -> Cells:
-        values = np.asarray(table.values)[:, places[name]].astype(np.float64)
+    def read(name: str, place: int) -> Cells:
+        values = np.asarray(table.values)[:, place].astype(np.float64)
         if name in table.levels:
             labels = np.array([*table.levels[name], None], dtype=object)
             strings = labels[np.where(np.isnan(values), len(labels) - 1, values).astype(np.intp)]
@@ -250,14 +233,17 @@ def _read_table(table: Table) -> Frame:
         whole = bool((observed == np.floor(observed)).all())
         return Cells(name, "integer" if whole else "float", _finite(name, values))
 
-    return make_frame(table.columns, [len(table.values)] * len(table.columns), "table", table, read)
+    return make_frame(
+        [(name, place) for place, name in enumerate(table.columns)], len(table.values), "table", table, read
+    )
 
 
 def _read_mapping(table: Mapping[Any, Any]) -> Frame:
-    names = [str(name) for name in table]
-    columns = {str(name): _one_dimensional(name, table[name]) for name in table}
-    lengths = [len(columns[name]) for name in names]
-    return make_frame(names, lengths, "mapping", table, lambda name: _read_objects(name, columns[name]))
+    columns = [(str(name), _one_dimensional(str(name), column)) for name, column in table.items()]
+    lengths = {len(column) for _, column in columns}
+    if len(lengths) > 1:
+        raise ArgumentError("table", "columns of equal length", f"lengths {sorted(lengths)}")
+    return make_frame(columns, max(lengths, default=0), "mapping", table, _read_objects)
 
 
 def _read_array(table: Any) -> Frame:
@@ -271,22 +257,20 @@ def _read_array(table: Any) -> Frame:
         if array.dtype.kind in "US" and not isinstance(table, np.ndarray):
             array = np.array(table, dtype=object)  # among strings NumPy would turn numbers into strings too
     except ValueError as error:
-        raise ArgumentError("table", "rows of equal length", "others") from error
+        raise ArgumentError("table", "rows of equal length", "rows of different lengths") from error
     if array.ndim != 2:
         remedy = "write table.reshape(1, -1) for a single row, table.reshape(-1, 1) for a single column"
         raise ArgumentError("table", "two dimensions, (rows, columns)", f"shape {array.shape}", remedy)
-    rows, columns = array.shape
-    return make_frame(
-        numbered(columns), [rows] * columns, "numpy", array, lambda name: _read_objects(name, array[:, int(name[1:])])
-    )
+    columns = list(zip(numbered(array.shape[1]), array.T, strict=True))
+    return make_frame(columns, len(array), "numpy", array, _read_objects)
 
 
-def _one_dimensional(name: Any, column: Any) -> Array:
+def _one_dimensional(name: str, column: Any) -> Array:
     if isinstance(column, str) or not hasattr(column, "__len__"):
-        raise ArgumentError(column_named(str(name)), "a list or an array", column, "put single values into lists")
+        raise ArgumentError(column_named(name), "a list or an array", column, "put single values into lists")
     array = column if isinstance(column, np.ndarray) else np.array(list(column), dtype=object)
     if array.ndim != 1:
-        raise ArgumentError(column_named(str(name)), "one value for each row", f"shape {array.shape}")
+        raise ArgumentError(column_named(name), "one value for each row", f"shape {array.shape}")
     return array
 
 
@@ -296,27 +280,29 @@ def _read_series(name: str, series: nw.Series[Any]) -> Cells:
     if dtype.is_numeric():
         values = _floats(series)
         if isinstance(getattr(series.to_native(), "dtype", None), np.dtype):
-            return _read_numbers(name, values, dtype.is_integer())
+            return read_numbers(name, values, dtype.is_integer())
         return Cells(name, "integer" if dtype.is_integer() else "float", _finite(name, values))
     if dtype in (nw.Date, nw.Datetime):
         return _read_temporal(name, series)
     if dtype.is_temporal():
-        raise _time(name)
+        raise _unreadable(name, *_TIMES)
     cells = np.array([None] * len(series), dtype=object)
     present = np.flatnonzero(~series.is_null().to_numpy().astype(bool))
     cells[present] = [series[int(row)] for row in present] if dtype == nw.Object else series.drop_nulls().to_list()
     if len(present) and series.implementation.is_pyarrow() and dtype == nw.String:
-        return Cells(name, "text", cells)  # there is nothing else in such a column
+        return Cells(name, "text", cells)  # such a column has nothing but strings
     return replace(_read_objects(name, cells), categories=_declared(series))
 
 
 def _read_temporal(name: str, series: nw.Series[Any]) -> Cells:
     """A column of dates or times of a data frame."""
-    calendar, days = "date", series.cast(nw.Datetime("us")) if series.dtype == nw.Date else series
+    calendar, times = "date", series
     if isinstance(series.dtype, nw.Datetime):
         zone = f", {series.dtype.time_zone}" if series.dtype.time_zone else ""
         calendar = f"datetime[{series.dtype.time_unit}{zone}]"
-    micros = _floats(days.dt.timestamp("us"))
+    else:
+        times = series.cast(nw.Datetime("us"))
+    micros = _floats(times.dt.timestamp("us"))
     values = np.where(series.is_null().to_numpy().astype(bool), np.nan, micros / 86_400e6)
     return Cells(name, dtype_of(values), values, calendar=calendar)
 
@@ -329,24 +315,24 @@ def _floats(series: nw.Series[Any]) -> Array:
 
 
 def _declared(series: nw.Series[Any]) -> tuple[Label, ...] | None:
-    """The categories of a column of a categorical type, including those without a row."""
+    """The categories of a column of a categorical type, including those that do not occur."""
     if isinstance(series.dtype, nw.Enum):
         return tuple(series.dtype.categories)
-    native = series.to_native()
-    if hasattr(native, "unify_dictionaries") and series.dtype == nw.Categorical and native.num_chunks:
-        labels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
-        return tuple(labels) if labels and all(isinstance(label, str) for label in labels) else None
-    if series.dtype != nw.Categorical or not hasattr(getattr(native, "cat", None), "categories"):
-        return None  # polars does not know categories that do not occur
-    labels = native.cat.categories.tolist()
-    return tuple(labels) if all(isinstance(label, str) for label in labels) else None
+    if series.dtype != nw.Categorical:
+        return None
+    native, labels = series.to_native(), None  # in polars it is unknown which categories do not occur
+    if hasattr(native, "unify_dictionaries") and native.num_chunks:
+        labels = native.unify_dictionaries().chunk(0).dictionary.to_pylist() or None
+    elif hasattr(getattr(native, "cat", None), "categories"):
+        labels = native.cat.categories.tolist()
+    return tuple(labels) if labels is not None and all(isinstance(label, str) for label in labels) else None
 
 
 def _read_objects(name: str, array: Array) -> Cells:
     """A one-dimensional array of any type."""
     kind = array.dtype.kind
     if kind in "iuf":
-        return _read_numbers(name, array.astype(np.float64), kind != "f")
+        return read_numbers(name, array.astype(np.float64), kind != "f")
     if kind == "b":
         return Cells(name, "boolean", array.astype(np.float64))
     if kind == "M":
@@ -355,7 +341,7 @@ def _read_objects(name: str, array: Array) -> Cells:
         days = days_of(array)
         return Cells(name, dtype_of(days), days, calendar=calendar)
     if kind == "m":
-        raise _time(name)
+        raise _unreadable(name, *_TIMES)
     if kind not in "OUT":
         raise _unreadable(name, f"values of type {array.dtype}")
     cells = [None if is_missing(cell) else cell for cell in array.tolist()]
@@ -380,12 +366,12 @@ def _read_dates(name: str, cells: Sequence[Any]) -> Cells:
 
 
 def as_dates(cells: Cells) -> Cells:
-    """Strings in the format of ISO 8601 as dates; every other column as it is."""
+    """Parse strings in the format of ISO 8601 as dates; other columns stay as they are."""
     return _read_dates(cells.name, cells.values.tolist()) if cells.dtype == "text" else cells
 
 
-def _read_numbers(name: str, values: Array, integer: bool) -> Cells:
-    """A column of a NumPy type."""
+def read_numbers(name: str, values: Array, integer: bool) -> Cells:
+    """A column whose type cannot represent missing integers."""
     gaps = np.isnan(values)
     whole = bool(gaps.any()) and bool((np.floor(values) == values)[~gaps].all())
     return Cells(name, "integer" if integer else "float", _finite(name, values), whole=whole)
@@ -403,7 +389,7 @@ def _type_of(name: str, cells: Sequence[Any]) -> str:
     )
     found = {next((word for word, is_one in types if is_one(c)), type(c).__name__): c for c in cells}
     if "time" in found:
-        raise _time(name)
+        raise _unreadable(name, *_TIMES)
     strange = sorted(set(found) - set(DTYPES))
     if strange:
         raise _unreadable(name, f"{repr(found[strange[0]])[:60]} of type {strange[0]}")
@@ -432,10 +418,8 @@ def _finite(name: str, values: Array) -> Array:
     return values
 
 
-def _time(name: str) -> ArgumentError:
-    remedy = "turn it into a number, such as hours, or drop it"
-    return ArgumentError(column_named(name), "numbers, booleans, strings or dates", "times or durations", remedy)
+_TIMES = ("times or durations", "convert it to a number, such as hours, or drop it")
 
 
-def _unreadable(name: str, got: str) -> ArgumentError:
-    return ArgumentError(column_named(name), "numbers, booleans or strings", got, "convert the column, or drop it")
+def _unreadable(name: str, got: str, remedy: str = "convert the column, or drop it") -> ArgumentError:
+    return ArgumentError(column_named(name), "numbers, booleans, strings or dates", got, remedy)

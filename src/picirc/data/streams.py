@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in Parquet files that are read a part at a time: a file, a folder of them, or a ``pyarrow.dataset``.
+"""Tables in Parquet files that are read in parts: a file, a folder of files, or a ``pyarrow.dataset``.
 
-The row groups of all files, one after the other, are the unit of reading: each can be read by itself, in any order and
-by any process. Inside a row group pages are read when they are needed. pyarrow's own scanner reads many row groups
-ahead, and its memory grows with their size.
+The unit of reading is a row group. Each can be read by itself, in any order and by any process. Within a row group
+pages are read when they are needed; pyarrow's own scanner would read many row groups ahead, and need more memory.
 """
 
 from __future__ import annotations
@@ -18,29 +17,22 @@ from typing import Any
 from picirc.data.tables import import_arrow
 from picirc.errors import ArgumentError
 
-_BUFFER = 2**20  # bytes of a column that are read ahead
-CHUNK = 8192  # rows that are read at a time
+_BUFFER = 2**20  # bytes of a column to read ahead
+CHUNK = 8192  # rows to read at a time
 
 
 @dataclass(frozen=True)
 class Group:
-    """A row group.
+    """A row group."""
 
-    Attributes:
-        file: The number of its file.
-        place: Its number in the file.
-        start: The number of its first row in the whole table.
-        rows: Its number of rows.
-    """
-
-    file: int
-    place: int
-    start: int
-    rows: int
+    file: int  # the number of its file
+    place: int  # its number in the file
+    start: int  # the number of its first row in the whole table
+    rows: int  # the number of rows
 
 
 class Stream:
-    """A table in Parquet files, of which only the footers have been read.
+    """A table in Parquet files; only the footers are read at first.
 
     Args:
         dataset: A ``pyarrow.dataset`` of Parquet files.

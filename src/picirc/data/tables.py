@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in files: CSV, Parquet and NumPy, read as frames or as arrays of numbers, and written.
+"""Tables in CSV, Parquet and NumPy files: reading them as frames or as arrays of numbers, and writing them.
 
-The cells of a CSV file are strings. A column holds numbers if all its cells are numbers, else strings; a column that
-mixes both is an error unless its type is known, so a typing error in a number does not become a category.
+The cells of a CSV file are strings. A column has numbers if all its cells are numbers, else strings. A column that
+mixes both is an error unless its type is known, so that a typing error in a number does not become a category.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -27,51 +27,45 @@ import numpy as np
 
 from picirc.data.dates import DATED, is_iso
 from picirc.data.files import check_expansion, read_text
-from picirc.data.frames import Array, Cells, Frame, Table, as_dates, codes_of, few, numbered, read_frame
+from picirc.data.frames import Array, Cells, Frame, Table, as_dates, codes_of, few, numbered, read_frame, read_numbers
 from picirc.errors import ArgumentError
 from picirc.structure.information import as_matrix
 
 FilePath = str | PathLike[str]
-# The names of categorical columns, or the levels of each as another table has them.
+# The names of categorical columns, or a mapping from the names to their levels.
 Categorical = Collection[str] | Mapping[str, Sequence[str]]
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "?")
 ENDINGS = (".csv", ".csv.gz", ".tsv", ".parquet", ".npy", ".npz")
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a cell begins with that a spreadsheet program computes
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # a spreadsheet program evaluates cells that begin with these
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _PADDED = re.compile(r"[+-]?0[0-9]+")  # leading zeros would be lost in a number
 _BOOLEANS = {"true": 1.0, "1": 1.0, "false": 0.0, "0": 0.0}
-# What NumPy raises for a file that is damaged or not its own; the header is a Python expression.
+# What NumPy raises for a file that is damaged or of another format; the header is a Python expression.
 _NOT_NUMPY = (
     *(OSError, EOFError, ValueError, TypeError, LookupError, SyntaxError, OverflowError, MemoryError, RecursionError),
     *(zipfile.BadZipFile, zlib.error, tokenize.TokenError, NotImplementedError, AttributeError),
 )
 _USUAL_NUMBERS = 2**30  # bytes to which any binary file may expand
 _LARGEST_INTEGER = 2.0**53  # below, every integer is a float
-_MOSTLY = 0.9  # a column of a CSV file with more dates than this has mistakes among them, not other strings
-_DATES = r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2})( \d.*)?|\d{4}/\d{1,2}/\d{1,2}"
+_CORRECT = "correct it, declare it a missing value, or declare the column: categorical=[{!r}]"
+_MOSTLY = 0.9  # a column of a CSV file with more dates than this is a column of dates with mistakes
+_NUMBER_OF = "convert the column to numbers"
+# Strings that are not meant as categories: a pattern, what it matches, and what to do about it.
 _DISGUISED = (
     (
-        re.compile(_DATES),
+        r"\d{4}-\d{1,2}-\d{1,2}([T ]\d.*)?|\d{1,2}[/.]\d{1,2}[/.](\d{4}|\d{2})( \d.*)?|\d{4}/\d{1,2}/\d{1,2}",
         "dates",
         "turn them into dates (pandas.to_datetime; 2024-01-31 in a file), or drop the column",
     ),
+    (r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?", "times", "turn them into numbers, such as hours, or drop the column"),
+    (r"[+-]?\d+([.,]\d+)?\s*%", "percentages", f"remove the signs and {_NUMBER_OF}"),
+    (r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", "numbers with thousands separators", f"remove the commas and {_NUMBER_OF}"),
     (
-        re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"),
-        "times",
-        "turn them into numbers, such as hours, or drop the column",
-    ),
-    (re.compile(r"[+-]?\d+([.,]\d+)?\s*%"), "percentages", "remove the signs and convert the column to numbers"),
-    (
-        re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?"),
-        "numbers with thousands separators",
-        "remove the commas and convert the column to numbers",
-    ),
-    (
-        re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+"),
+        r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+",
         "numbers with decimal commas",
-        "write decimal points (pandas.read_csv has decimal=',') and convert the column to numbers",
+        f"write decimal points (pandas.read_csv has decimal=',') and {_NUMBER_OF}",
     ),
 )
 
@@ -83,18 +77,18 @@ def read_file(
     missing: Collection[str] = MISSING,
     largest: int | None = None,
 ) -> Frame:
-    """Read a table from a file; the ending tells the format: .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
+    """Read a table from a file that ends in .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
 
     Args:
         path: The file.
-        delimiter: What separates the cells of a CSV file; by default a comma, a tab in a ``.tsv`` file.
-        missing: What stands for a missing value in a CSV file besides the empty cell.
+        delimiter: The separator of the cells of a CSV file; by default a comma, or a tab in a ``.tsv`` file.
+        missing: Strings that mean a missing value in a CSV file, besides the empty cell.
         largest: The bytes to which a compressed or binary file may expand; by default 20 times its size, and at least
             16 MiB for text and 1 GiB for numbers.
 
     Raises:
-        ArgumentError: The file has another format, or is malformed; the error names the line. A cell that does not
-            fit its column is reported when the column is read.
+        ArgumentError: The file has another format, or is malformed; the error names the line. A malformed cell is
+            reported when its column is read.
     """
     path = Path(path)
     name = path.name.lower()
@@ -110,16 +104,13 @@ def read_file(
 
 
 def read(path: FilePath, categorical: Categorical = ()) -> Table:
-    """Read a table of numbers from a file; the ending tells the format: .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
+    """Read a table of numbers from a file that ends in .csv, .csv.gz, .tsv, .parquet, .npy or .npz.
 
     Args:
         path: The file.
         categorical: The categorical columns, as for :func:`read_csv`; a NumPy file has none.
     """
-    name = Path(path).name.lower()
-    if not name.endswith(ENDINGS):
-        raise ArgumentError("path", f"a file that ends in {', '.join(ENDINGS)}", str(path))
-    if not name.endswith((".npy", ".npz")):
+    if not Path(path).name.lower().endswith((".npy", ".npz")):
         return _as_table(path, read_file(path), categorical)
     if categorical:
         raise ArgumentError("categorical", "none for a NumPy file, which holds numbers only", list(categorical))
@@ -140,27 +131,27 @@ def read_csv(
         path: The file.
         categorical: The names of the categorical columns, whose levels are numbered in alphabetical order; or a mapping
             from the names to their levels. Read the test table with the ``levels`` of the training table.
-        header: Whether the first line has the names; without it they are x0, x1, ….
-        delimiter: What separates the cells.
-        missing: What stands for a missing value. White space around a cell is ignored; empty lines are skipped.
+        header: Whether the first line has the names; otherwise they are x0, x1, ….
+        delimiter: The separator of the cells.
+        missing: Strings that mean a missing value. White space around cells and empty lines are ignored.
 
     Raises:
-        ArgumentError: A row has another number of cells than the first line, or a cell is neither a finite number nor
-            a known level; the error names the file and the line.
+        ArgumentError: The rows have different lengths, or a cell is neither a finite number nor a known level; the
+            error names the line.
     """
     return _as_table(path, _csv_frame(Path(path), delimiter, missing, header), categorical)
 
 
 def read_parquet(path: FilePath, categorical: Categorical = ()) -> Table:
-    """Read a table of numbers from a Parquet file, where nulls are missing; needs pyarrow, the extra ``picirc[data]``.
+    """Read a table of numbers from a Parquet file; needs pyarrow, the extra ``picirc[data]``.
 
     Args:
         path: The file.
         categorical: The categorical columns, as for :func:`read_csv`.
 
     Raises:
-        ArgumentError: pyarrow is not installed, the file is not a Parquet file, or a column that is not declared
-            categorical holds something other than finite numbers.
+        ArgumentError: pyarrow is not installed, the file is not a Parquet file, or a column is neither declared
+            categorical nor has only finite numbers.
     """
     return _as_table(path, _parquet_frame(Path(path)), categorical)
 
@@ -170,11 +161,11 @@ def read_numpy(path: FilePath, key: str | None = None, largest: int | None = Non
 
     Args:
         path: The file.
-        key: Which array of an .npz file; not needed if there is only one.
+        key: The name of the array in an .npz file; not needed if there is only one.
         largest: The bytes to which an .npz file may expand, as for :func:`read_file`.
 
     Raises:
-        ArgumentError: It is not a NumPy file, or has no such array, or one that is not a table of numbers.
+        ArgumentError: It is not a NumPy file, or there is no such array, or it is not a table of numbers.
     """
     path = Path(path)
     try:
@@ -184,47 +175,51 @@ def read_numpy(path: FilePath, key: str | None = None, largest: int | None = Non
             with zipfile.ZipFile(path) as archive:
                 check_expansion(path, sum(member.file_size for member in archive.infolist()), _USUAL_NUMBERS, largest)
             with np.load(path, allow_pickle=False) as loaded:
-                array = loaded[_chosen_key(path, loaded.files, key)]
-        else:  # a map of the file, so that nothing is allocated for what the file claims and does not have
+                chosen = loaded.files[0] if key is None and len(loaded.files) == 1 else key
+                if chosen not in loaded.files:
+                    raise ArgumentError("key", f"one of {', '.join(loaded.files)}, the arrays of {path}", key)
+                array = loaded[chosen]
+        else:  # mapped, so that no memory is allocated for a size that the header claims falsely
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         values = as_matrix(array)
     except ArgumentError as error:
         if error.argument in ("key", str(path)):
             raise
-        raise ArgumentError(str(path), "a table of finite numbers, (row, column)", f"another one ({error})") from error
+        raise ArgumentError(str(path), "a table of finite numbers, (row, column)", f"another ({error})") from error
     except _NOT_NUMPY as error:
         raise ArgumentError(str(path), "a whole NumPy file of plain numbers", f"none ({error})") from error
     return Table(numbered(values.shape[1]), values)
 
 
 def encode_table(name: str, columns: Any, delimiter: str | None = None, safe: bool = False) -> bytes:
-    """The bytes of a table in a file.
+    """The content of a file of a table.
 
     Args:
-        name: The name of the file; its ending tells the format: .csv, .csv.gz, .tsv or .parquet.
+        name: The name of the file, which ends in .csv, .csv.gz, .tsv or .parquet.
         columns: The cells of each column by name, None or NaN where missing; or a pyarrow table.
-        delimiter: What separates the cells of a CSV file; by default a comma, a tab in a ``.tsv`` file.
-        safe: Whether to put an apostrophe before texts of a CSV file that spreadsheet programs take for formulas.
+        delimiter: The separator of the cells of a CSV file; by default a comma, or a tab in a ``.tsv`` file.
+        safe: Whether to write an apostrophe before strings in a CSV file that spreadsheet programs take for formulas.
     """
     name = name.lower()
     if name.endswith(".parquet"):
         return _encode_parquet(columns)
     if not isinstance(columns, Mapping):
         columns = columns.to_pydict()
-    content = _encode_csv(columns, delimiter or ("\t" if name.endswith(".tsv") else ","), safe)
-    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content  # the same cells make the same file
+    text, shown = io.StringIO(newline=""), spreadsheet_text if safe else cell_text
+    writer = csv.writer(text, delimiter=delimiter or ("\t" if name.endswith(".tsv") else ","), lineterminator="\n")
+    writer.writerow(map(shown, columns))
+    writer.writerows(zip(*(map(shown, _as_list(cells)) for cells in columns.values()), strict=True))
+    content = text.getvalue().encode()
+    return gzip.compress(content, mtime=0) if name.endswith(".gz") else content  # the same cells give the same file
 
 
 def dtype_for(kind: str) -> str | None:
-    """The type as which to read a CSV column that is declared to be of a kind; None to infer it.
-
-    A category may look like a number, and then keeps its leading zeros; all other kinds are numbers.
-    """
+    """The type of a column of a kind in a CSV file; None to infer it. Categories may look like numbers."""
     return {"auto": None, "bernoulli": None, "categorical": "text"}.get(kind, "float")
 
 
 def disguised(texts: Sequence[str]) -> tuple[str, str] | None:
-    """What strings are that are dates, times, percentages, or numbers in another notation, and what to do about it.
+    """If strings are dates, times, percentages or numbers in another notation, say so, with a remedy.
 
     Example:
         >>> disguised(["1,234", "999"])
@@ -232,14 +227,14 @@ def disguised(texts: Sequence[str]) -> tuple[str, str] | None:
         >>> disguised(["red", "37%"])
     """
     for pattern, what, remedy in _DISGUISED:
-        shown = next((text for text in texts if pattern.fullmatch(text.strip())), None)
-        if shown is not None and all(pattern.fullmatch(text.strip()) or _is_number(text) for text in texts):
+        shown = next((text for text in texts if re.fullmatch(pattern, text.strip())), None)
+        if shown is not None and all(re.fullmatch(pattern, text.strip()) or _is_number(text) for text in texts):
             return f"{what} such as {shown!r:.40}", remedy
     return None
 
 
 def cell_text(cell: object) -> str:
-    """A cell as it is written in a CSV file.
+    """A cell in a CSV file.
 
     Example:
         >>> [cell_text(cell) for cell in (None, math.nan, 3, 0.1, "a b")]
@@ -251,7 +246,7 @@ def cell_text(cell: object) -> str:
 
 
 def spreadsheet_text(cell: object) -> str:
-    """The same, with an apostrophe before a text that a spreadsheet program would take for a formula.
+    """The same, with an apostrophe before a string that a spreadsheet program would take for a formula.
 
     Example:
         >>> [spreadsheet_text(cell) for cell in (-1.5, "-1.5", "=1+1", "@x", "a=b", None)]
@@ -263,7 +258,7 @@ def spreadsheet_text(cell: object) -> str:
 
 
 def typed_cells(texts: Sequence[str | None]) -> list[Any]:
-    """The cells of a CSV column of unknown type: as integers, as floats or as they are written.
+    """The cells of a CSV column of unknown type as integers, floats or strings.
 
     Example:
         >>> typed_cells(["1", None, "20"]), typed_cells(["1", "2.5"]), typed_cells(["01", "2"]), typed_cells(["1", "x"])
@@ -302,7 +297,7 @@ def _csv_frame(
 
 
 def _read_rows(path: Path, delimiter: str, largest: int | None) -> tuple[list[int], list[list[str]]]:
-    """The cells of every row, equally many in all, and the lines on which the rows begin."""
+    """The lines on which the rows begin, and their cells; all rows have the same length."""
     if len(delimiter) != 1:
         raise ArgumentError("delimiter", "one character", delimiter)
     text = io.StringIO(read_text(path, largest), newline="")
@@ -337,7 +332,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 
 
 def _typed(path: Path, name: str, cells: Sequence[str | None], dtype: str | None, lines: Sequence[int]) -> Cells:
-    """The cells of a column as numbers, strings or booleans."""
+    """Parse the cells of a column."""
     present = [cell for cell in cells if cell is not None]
     if not present:
         return Cells(name, "float", np.full(len(cells), np.nan))
@@ -345,29 +340,28 @@ def _typed(path: Path, name: str, cells: Sequence[str | None], dtype: str | None
         dtype = _inferred(path, name, cells, lines)
     if dtype == "float" and all(map(is_iso, present)):
         dtype = "date"
-    if dtype in DATED:
-        odd = next((place for place, cell in enumerate(cells) if cell is not None and not is_iso(cell)), None)
-        if odd is not None:
-            raise ArgumentError(f"{path}, line {lines[odd]}", f"a date such as 2024-01-31 in column {name}", cells[odd])
-        return as_dates(Cells(name, "text", np.array(cells, dtype=object)))
     if dtype == "text":
         return Cells(name, "text", np.array(cells, dtype=object))
-    for cell, line in zip(cells, lines, strict=True):
-        if cell is not None and dtype == "boolean" and cell.lower() not in _BOOLEANS:
-            raise ArgumentError(f"{path}, line {line}", f"true or false in column {name}", cell)
-        if cell is not None and dtype != "boolean" and not _is_number(cell):
-            raise _not_numeric(f"{path}, line {line}", name, cell)
+
+    def check(fits: Callable[[str], object], expected: str, remedy: str = "") -> None:
+        wrong = next((place for place, cell in enumerate(cells) if cell is not None and not fits(cell)), None)
+        if wrong is not None:
+            place = f"{path}, line {lines[wrong]}"
+            raise ArgumentError(place, f"{expected} in column {name}", str(cells[wrong]), remedy)
+
+    if dtype in DATED:
+        check(is_iso, "a date such as 2024-01-31")
+        return as_dates(Cells(name, "text", np.array(cells, dtype=object)))
     if dtype == "boolean":
+        check(lambda cell: cell.lower() in _BOOLEANS, "true or false")
         return Cells(name, dtype, np.array([np.nan if c is None else _BOOLEANS[c.lower()] for c in cells]))
+    check(_is_number, "a finite number", _CORRECT.format(name))
     values = np.array([np.nan if cell is None else float(cell) for cell in cells])
-    integer = all(map(_WHOLE.fullmatch, present))
-    gaps = len(present) < len(cells)
-    whole = gaps and bool((np.floor(values) == values)[~np.isnan(values)].all())
-    return Cells(name, "integer" if integer else "float", values, whole=whole)
+    return read_numbers(name, values, all(map(_WHOLE.fullmatch, present)))
 
 
 def _inferred(path: Path, name: str, cells: Sequence[str | None], lines: Sequence[int]) -> str:
-    """What a column holds, judged by its cells."""
+    """Infer the type of a column from its cells."""
     kinds = [None if cell is None else _is_number(cell) for cell in cells]
     if False not in kinds:
         padded = any(cell is not None and _PADDED.fullmatch(cell) for cell in cells)
@@ -393,15 +387,6 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _encode_csv(columns: Mapping[str, Any], delimiter: str, safe: bool) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    shown = spreadsheet_text if safe else cell_text
-    writer.writerow(map(shown, columns))
-    writer.writerows(zip(*(map(shown, _as_list(cells)) for cells in columns.values()), strict=True))
-    return text.getvalue().encode()
-
-
 def _as_list(cells: Any) -> list[Any]:
     """The cells as Python values."""
     found: list[Any] = cells.tolist() if hasattr(cells, "tolist") else list(cells)
@@ -412,7 +397,7 @@ def _as_list(cells: Any) -> list[Any]:
 
 
 def import_arrow(path: Path, *names: str) -> list[Any]:
-    """Modules of pyarrow, to read a file with; it is an optional dependency."""
+    """Import modules of pyarrow, an optional dependency, to read a file."""
     try:
         return [import_module(name) for name in names]
     except ImportError as error:
@@ -433,7 +418,7 @@ def _parquet_frame(path: Path, largest: int | None = None) -> Frame:
     if not table.num_rows:
         raise ArgumentError(str(path), "at least one row", "none")
     _check_names(path, table.column_names)
-    return replace(read_frame(table), container="mapping")  # a file says nothing about the kind of table to return
+    return replace(read_frame(table), container="mapping")  # a file does not determine the kind of table to return
 
 
 def _encode_parquet(columns: Any) -> bytes:
@@ -452,7 +437,7 @@ def _encode_parquet(columns: Any) -> bytes:
 
 
 def _as_table(path: FilePath, frame: Frame, categorical: Categorical) -> Table:
-    """The frame as numbers: strings only where a column is declared categorical, so that nothing is guessed."""
+    """The frame as numbers. Columns of strings must be declared categorical."""
     if isinstance(categorical, str):
         raise ArgumentError("categorical", "a collection of names", categorical, f"write [{categorical!r}]")
     unknown = [name for name in categorical if name not in frame.names]
@@ -472,7 +457,7 @@ def _numbers(path: FilePath, name: str, frame: Frame) -> Array:
     try:
         cells = frame.cells(name, "float")
     except ArgumentError as error:
-        if frame.written is not None:  # it names the line already
+        if frame.written is not None:  # the error names the line
             raise
         raise _not_numeric(str(path), name, f"another column ({error})") from error
     if cells.dtype in ("text", *DATED):
@@ -498,13 +483,4 @@ def _coded(path: FilePath, name: str, frame: Frame, known: Sequence[str] | None)
 
 
 def _not_numeric(place: str, name: str, got: str) -> ArgumentError:
-    remedy = f"correct it, declare it a missing value, or declare the column: categorical=[{name!r}]"
-    return ArgumentError(place, f"a finite number in column {name}", got, remedy)
-
-
-def _chosen_key(path: Path, keys: Sequence[str], key: str | None) -> str:
-    if key is None and len(keys) == 1:
-        return keys[0]
-    if key is None or key not in keys:
-        raise ArgumentError("key", f"one of {', '.join(keys)}, the arrays of {path}", key)
-    return key
+    return ArgumentError(place, f"a finite number in column {name}", got, _CORRECT.format(name))

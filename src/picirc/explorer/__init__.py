@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The explorer: a page in the browser that asks a model and shows what it answers."""
+"""The explorer: a page in the browser that queries a model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Explorer", "explore", "make_page"]
 
 Model = TableModel | SequenceModel | PIC | HCLT | Ensemble | QPC | BayesNet | Circuit
 
-_POINTS, _VECTORS = 64, 256  # of a PIC of images, with numbers and with vectors as latents
+_POINTS, _VECTORS = 64, 256  # quadrature points of a PIC of images, for scalar and for vector latents
 
 
 def explore(
@@ -43,19 +43,19 @@ def explore(
     browser: bool = True,
     wait: bool | None = None,
 ) -> Explorer:
-    """Open a page in the browser that asks a model.
+    """Open a page in the browser that queries a model.
 
-    The page comes from a server on this computer that answers nobody else; its address holds a random token. Nothing
-    is written and nothing is loaded from elsewhere. It needs the extra ``web``.
+    The page is served to this computer only, and its address contains a random token. Nothing is written, and nothing
+    is loaded from elsewhere. It needs the extra ``web``.
 
     Args:
         model: A model of a table or of sequences, a PIC, HCLT, Ensemble or QPC of images, a Bayesian network, a
             circuit, or the path of a saved model.
-        data: What to compare it with: a table, sequences, or images as an array or a ``pc.data.Dataset``.
-        shape: Height and width of the images; by default square.
+        data: The data to compare it with: a table, sequences, or images as an array or a ``pc.data.Dataset``.
+        shape: Height and width of the images; by default they are square.
         port: The port of the server; 0 for a free one.
-        browser: Open the page in a browser. In a notebook it is shown inline instead.
-        wait: Wait until Ctrl-C; by default in scripts, where the server would end with the script.
+        browser: Whether to open the page in a browser. A notebook shows it inline instead.
+        wait: Whether to wait until Ctrl-C; by default only in scripts, where the server would end with the script.
 
     Returns:
         The running explorer: ``url`` is its address, ``stop()`` ends it.
@@ -70,11 +70,11 @@ def explore(
 
 
 def make_page(model: Any, data: Any = None, *, shape: tuple[int, int] | None = None, name: str = "") -> Page:
-    """The page for a model of any kind; the arguments are those of ``explore``."""
+    """The page for a model; the arguments are those of ``explore``, and the title."""
     if isinstance(model, str | PathLike):
-        path = Path(model)
-        name = name or path.resolve().name
-        model = _load(path)
+        name, about = name or Path(model).resolve().name, describe(model)
+        of_sequences = about.get("kind") == KIND
+        model = (TableModel.load if "table" in about else SequenceModel.load if of_sequences else load)(model)
     if isinstance(model, TableModel):
         return TableQuestions(model, data, name or "Table")
     if isinstance(model, SequenceModel):
@@ -87,33 +87,20 @@ def make_page(model: Any, data: Any = None, *, shape: tuple[int, int] | None = N
     raise ArgumentError("model", expected, type(model).__name__)
 
 
-def _load(path: Path) -> Any:
-    description = describe(path)
-    if "table" in description:
-        return TableModel.load(path)
-    return SequenceModel.load(path) if description.get("kind") == KIND else load(path)
-
-
 def _images(model: PIC | HCLT | Ensemble | QPC, data: Any, shape: tuple[int, int] | None, name: str) -> Page:
-    tree = None if isinstance(model, QPC) else model.structure
+    tree = getattr(model, "structure", None)
     if isinstance(data, Dataset):
         shape, name, data = shape or data.image_shape, name or data.name, data.test
     with torch.no_grad():
-        qpc = model if isinstance(model, QPC) else _integrated(model)
-        tree = tree if isinstance(tree, LatentTree) else None
-        return PictureQuestions(qpc, shape, tree, data, name or "Images")
-
-
-def _integrated(model: PIC | HCLT | Ensemble) -> QPC:
-    first, rule = model.parts[0], None
-    if isinstance(first, PIC):
-        rule = first.usual_rule(_POINTS, _VECTORS)
-    found: QPC = model() if rule is None else model(rule)
-    return found
+        if not isinstance(model, QPC):
+            first = model.parts[0]
+            circuit: QPC = model(first.usual_rule(_POINTS, _VECTORS)) if isinstance(first, PIC) else model()
+            model = circuit
+        return PictureQuestions(model, shape, tree if isinstance(tree, LatentTree) else None, data, name or "Images")
 
 
 def _in_notebook() -> bool:
-    """Whether a notebook runs this, which can show a page inline."""
+    """Whether this runs in a notebook, which can show a page inline."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pages about circuits, images and sequences ask, and how a model answers; tables have a file of their own."""
+"""The questions of the pages about circuits, images and sequences; ``tables`` has those about tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from picirc.structure.bayesnet import BayesNet
 from picirc.structure.trees import LatentTree
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
-# Circuits: the graph, and the quadrature with N points beside its error
+# Circuits
 
 
 RULES: Mapping[str, Callable[[int], Rule]] = {
@@ -44,12 +44,7 @@ _MOST_UNITS = 400  # of a circuit that is drawn
 
 
 class CircuitQuestions:
-    """The questions that can be asked about a Bayesian network or a circuit.
-
-    Args:
-        model: The network or the circuit.
-        name: What the page is called.
-    """
+    """Questions about a Bayesian network or a circuit."""
 
     def __init__(self, model: BayesNet | Circuit, name: str = "circuit") -> None:
         self.net = model if isinstance(model, BayesNet) else None
@@ -60,14 +55,10 @@ class CircuitQuestions:
         self.exact: ExactGaussian | None = None
         with suppress(IntractableError):
             self.exact = self.circuit.exact()
-
-    @property
-    def questions(self) -> Mapping[str, Question]:
-        """The questions by name."""
-        return {"integrate": self.integrate, "curve": self.curve}
+        self.questions: dict[str, Question] = {"integrate": self.integrate, "curve": self.curve}
 
     def describe(self) -> Answer:
-        """What the page needs to know once."""
+        """The circuit, its graph and its properties."""
         properties = self.circuit.properties
         names = ("smooth", "decomposable", "structured_decomposable", "tree_shaped")
         start = dict.fromkeys(self.circuit.variables, 0.0)
@@ -89,18 +80,12 @@ class CircuitQuestions:
         }
 
     def integrate(self, request: Answer) -> Answer:
-        """The log-likelihood by quadrature with N points, its error and the cost."""
+        """The log-likelihood by quadrature with N points, its error, the cost, and the posteriors of the latents."""
         x = self._point(request.get("x"))
         rule = self._rule(request, count_of(request, "n", 16, least=LEAST, most=MOST))
-        qpc = self.circuit.integrate(rule, limit=_LARGEST)
         cost = self.circuit.cost(rule)
-        truth = self._truth(x)
-        value = float(qpc.log_prob(x))
-        return {
-            "log_prob": value if math.isfinite(value) else None,
-            "estimate": _finite(float(qpc.error(x))),
-            "exact": truth,
-            "error": None if truth is None or not math.isfinite(value) else abs(value - truth),
+        qpc, found = self._integrate(rule, x)
+        return found | {
             "cost": {"weights": cost.weights, "values": cost.values, "largest": cost.largest, "widest": cost.widest},
             "points": len(rule),
             "latents": _posteriors(qpc, x),
@@ -109,15 +94,18 @@ class CircuitQuestions:
     def curve(self, request: Answer) -> Answer:
         """The error against the number of points."""
         x = self._point(request.get("x"))
-        truth = self._truth(x)
-        found: Answer = {"points": [], "estimate": [], "error": []}
-        for n in CURVE:
-            qpc = self.circuit.integrate(self._rule(request, n), limit=_LARGEST)
-            value = float(qpc.log_prob(x))
-            found["points"].append(n)
-            found["estimate"].append(_finite(float(qpc.error(x))))
-            found["error"].append(None if truth is None else _finite(abs(value - truth)))
-        return found
+        found = [self._integrate(self._rule(request, n), x)[1] for n in CURVE]
+        return {"points": CURVE} | {name: [each[name] for each in found] for name in ("estimate", "error")}
+
+    def _integrate(self, rule: Rule, x: Tensor) -> tuple[QPC, Answer]:
+        """The log-likelihood with its estimated error, and its true error where the exact value is known."""
+        qpc = self.circuit.integrate(rule, limit=_LARGEST)
+        value = float(qpc.log_prob(x))
+        exact = None if self.exact is None else float(self.exact.log_prob(x))
+        error = None if exact is None else _finite(abs(value - exact))
+        return qpc, {
+            "log_prob": _finite(value), "estimate": _finite(float(qpc.error(x))), "exact": exact, "error": error
+        }  # fmt: skip
 
     def _rule(self, request: Answer, n: int) -> Rule:
         name = request.get("rule", "trapezoidal")
@@ -136,12 +124,9 @@ class CircuitQuestions:
             values.append(math.nan if value is None else float(value))
         return torch.tensor([values], dtype=torch.float64)
 
-    def _truth(self, x: Tensor) -> float | None:
-        return None if self.exact is None else float(self.exact.log_prob(x))
 
-
-def _posteriors(qpc: Any, x: Tensor) -> list[Answer]:
-    """The posterior of every latent whose points are fixed."""
+def _posteriors(qpc: QPC, x: Tensor) -> list[Answer]:
+    """The posterior of every latent with fixed points."""
     try:
         found = qpc.latents(x).values()
     except ImpossibleEvidenceError:
@@ -177,21 +162,21 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-# Images: one with gaps, and what a circuit makes of it
+# Images
 
 
 _MOST_SAMPLES = 16
 
 
 class PictureQuestions:
-    """The questions that can be asked about a circuit of images.
+    """Questions about a circuit of images.
 
     Args:
-        qpc: The circuit; its variables are the pixels, line by line.
-        shape: Height and width; by default that of a square.
-        tree: The latent tree, if the circuit has one: says which pixels a latent belongs to.
+        qpc: The circuit. Its variables are the pixels, line by line.
+        shape: Height and width; by default the images are square.
+        tree: The latent tree, if the circuit has one.
         examples: Images ``(n, pixels)`` to start from; NaN is missing.
-        name: What the page is called.
+        name: The title of the page.
     """
 
     def __init__(
@@ -212,18 +197,21 @@ class PictureQuestions:
         self.levels = _levels(qpc)
         self.tree = tree
         self.examples = np.zeros((0, pixels)) if examples is None else np.asarray(examples, np.float64)
-
-    @property
-    def questions(self) -> Mapping[str, Question]:
-        """The questions by name."""
-        return {"complete": self.complete, "example": self.example}
+        self.questions: dict[str, Question] = {"complete": self.complete, "example": self.example}
 
     def describe(self) -> Answer:
-        """What the page needs to know once."""
-        height, width = self.shape
-        edges = [] if self.tree is None else self._edges(self.tree)
-        size = {"height": height, "width": width, "levels": self.levels}
-        return {"kind": "image", "name": self.name, **size, "examples": len(self.examples), "edges": edges}
+        """The size of the images, and the edges between latents as pairs of pixels."""
+        parents = () if self.tree is None else self.tree.parents
+        own = () if self.tree is None else self.tree.variables
+        return {
+            "kind": "image",
+            "name": self.name,
+            "height": self.shape[0],
+            "width": self.shape[1],
+            "levels": self.levels,
+            "examples": len(self.examples),
+            "edges": [[own[p][0], own[z][0]] for z, p in enumerate(parents) if p >= 0 and own[p] and own[z]],
+        }
 
     def example(self, request: Answer) -> Answer:
         """One of the images."""
@@ -234,7 +222,7 @@ class PictureQuestions:
         return {"pixels": _numbers(torch.from_numpy(self.examples[number]))}
 
     def complete(self, request: Answer) -> Answer:
-        """The mean, the spread and draws of what is missing in an image, and the posterior of the latents."""
+        """The mean, the standard deviation and samples of the missing pixels, and the posterior of the latents."""
         known = self._image(request.get("pixels"))
         seed = count_of(request, "seed", 0, least=0, most=2**31)
         n = count_of(request, "samples", 6, most=_MOST_SAMPLES)
@@ -262,30 +250,22 @@ class PictureQuestions:
         return torch.tensor(values, dtype=self.qpc.dtype, device=self.qpc.device)
 
     def _latents(self, known: Tensor) -> list[list[float]] | None:
-        """For each pixel where the posterior of its latent lies between 0 and 1, and how certain it is."""
+        """For each pixel the position of the posterior of its latent, from 0 to 1, and its certainty."""
         if self.tree is None:
             return None
         posteriors = self.qpc.latents(known[None])
-        named = {latent: posteriors.get(f"z{latent}") for latent, pixels in enumerate(self.tree.variables) if pixels}
-        own = {latent: posterior for latent, posterior in named.items() if posterior is not None}
+        own = [(posteriors.get(f"z{z}"), list(pixels)) for z, pixels in enumerate(self.tree.variables) if pixels]
+        there = [(posterior, pixels) for posterior, pixels in own if posterior is not None]
         found = np.zeros((len(known), 2))
-        if own:
-            for latent, place in zip(own, _places(list(own.values())), strict=True):
-                found[list(self.tree.variables[latent])] = place
+        if there:
+            for place, (_, pixels) in zip(_places([posterior for posterior, _ in there]), there, strict=True):
+                found[pixels] = place
         rounded: list[list[float]] = np.round(found, 4).tolist()
         return rounded
 
-    def _edges(self, tree: LatentTree) -> list[list[int]]:
-        """The edges between latents as pairs of pixels, for latents that have pixels."""
-        return [
-            [tree.variables[parent][0], tree.variables[latent][0]]
-            for latent, parent in enumerate(tree.parents)
-            if parent >= 0 and tree.variables[parent] and tree.variables[latent]
-        ]
-
 
 def _places(posteriors: Sequence[LatentPosterior]) -> npt.NDArray[np.float64]:
-    """Where each posterior lies on its grid, from 0 to 1, and one minus its entropy as a part of the largest."""
+    """The mean position of each posterior on its grid, from 0 to 1, and one minus its normalised entropy."""
     chances = torch.stack([posterior.probabilities[0] for posterior in posteriors]).double().cpu()  # (latents, states)
     states = chances.shape[1]
     numbers = torch.arange(states, dtype=torch.float64)  # of states without values, or with vectors as values
@@ -312,36 +292,26 @@ def _numbers(values: Tensor) -> list[float | None]:
     return [None if math.isnan(value) else round(value, 3) for value in found.tolist()]
 
 
-# Sequences: the observations up to a step, and the forecast
+# Sequences
 
 
 _LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-_LENGTH = 60  # of a sequence that is drawn
+_LENGTH = 60  # of a sequence drawn from the model
 _MOST_STEPS = 200  # ahead
-_MOST_ROWS = 2000  # of a sequence that is shown, its last ones
+_MOST_ROWS = 2000  # of a sequence that is shown; these are its last rows
 
 
 class SequenceQuestions:
-    """The questions that can be asked about a model of sequences.
-
-    Args:
-        model: The model.
-        data: The sequences to begin with, as every query takes them; None for one that is drawn.
-        name: What the page is called.
-    """
+    """Questions about a model of sequences; without data it shows a sequence drawn from the model."""
 
     def __init__(self, model: SequenceModel, data: Any = None, name: str = "sequences") -> None:
         self.model, self.name = model, name
         self.drawn = data is None
         self.sequences = model._read(model.sample(_LENGTH, seed=0) if data is None else data)
-
-    @property
-    def questions(self) -> Mapping[str, Question]:
-        """The questions by name."""
-        return {"series": self.series, "look": self.look}
+        self.questions: dict[str, Question] = {"series": self.series, "look": self.look}
 
     def describe(self) -> Answer:
-        """What the page needs to know once."""
+        """The columns and the sequences."""
         columns = []
         for place, name in enumerate(self.model.columns.names):
             labels = self.model.columns.labels(place)
@@ -366,8 +336,8 @@ class SequenceQuestions:
     def look(self, request: Answer) -> Answer:
         """The filtered latent, the surprise of each row and the forecast, given the first rows of a sequence.
 
-        The request has ``sequence``, the number ``until`` of rows that are known, the number of ``steps`` to forecast,
-        and ``cells``: for some rows, by number, the values of some columns, null where unknown.
+        The request has ``sequence``, the number ``until`` of known rows, the number of ``steps`` to forecast, and
+        ``cells``: changed values by row and column, null where unknown.
         """
         number = self._number(request)
         times = self._rows(number)[1]
@@ -429,7 +399,7 @@ class SequenceQuestions:
         raise ArgumentError(name, f"one of {', '.join(map(str, labels))}" if labels else "a number", repr(value)[:80])
 
     def _labels(self, times: npt.NDArray[Any]) -> list[str]:
-        """Times as texts: dates, with the hour where it matters."""
+        """Times as strings: numbers, dates, or dates with the time of day."""
         shown = self.model._shown(times) if times.dtype.kind == "f" else times
         if shown.dtype.kind != "M":
             return [f"{float(time):g}" for time in shown]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server behind the page: this computer only, behind a token, and nothing is written."""
+"""The server of the explorer. It serves this computer only, requires a token, and writes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from picirc.errors import ArgumentError
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 Answer = dict[str, Any]
 Question = Callable[[Answer], Answer]
@@ -32,22 +32,27 @@ _FILES = {"": "text/html", "style.css": "text/css", "app.js": "text/javascript",
 _MOST_BYTES = 2**20  # of a request
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
+    "base-uri 'none'; form-action 'none'; frame-ancestors "
 )
-_INSTALL = 'the explorer needs two more packages: pip install "picirc[web]"'
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+}
 
 log = logging.getLogger(__name__)
 
 
 class Page(Protocol):
-    """A model as a page shows it."""
+    """What the explorer shows: a model, and the questions that it answers."""
 
     @property
     def questions(self) -> Mapping[str, Question]:
-        """What can be asked, by name; questions and answers are plain JSON values."""
+        """The questions by name; questions and answers are JSON values."""
 
     def describe(self) -> Answer:
-        """What the page needs to know once; ``kind`` says which page it is."""
+        """The description that the page loads at the beginning; ``kind`` selects the page."""
 
 
 class Explorer:
@@ -56,22 +61,23 @@ class Explorer:
     Args:
         page: What it shows.
         port: The port; 0 for a free one.
-        framed: Whether a notebook on this computer may show the page inside its own.
+        framed: Whether a notebook on this computer may show the page in a frame.
 
     Attributes:
-        url: The address of the page; whoever has it can ask the model.
+        url: The address of the page. Anyone on this computer who knows it can query the model.
     """
 
     def __init__(self, page: Page, port: int = 0, *, framed: bool = False) -> None:
+        token = secrets.token_urlsafe(16)
         try:
             import uvicorn
+
+            app = application(page, token, framed=framed)
         except ImportError as error:
-            raise ImportError(_INSTALL) from error
-        token = secrets.token_urlsafe(16)
+            raise ImportError('the explorer needs starlette and uvicorn: pip install "picirc[web]"') from error
         self._socket = _listen(port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://{HOST}:{self.port}/{token}/"
-        app = application(page, token, framed=framed)
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
         )
@@ -82,7 +88,7 @@ class Explorer:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when the server has stopped; Ctrl-C stops it."""
+        """Wait until the server has stopped. Ctrl-C stops it."""
         try:
             while self._thread.is_alive():
                 self._thread.join(0.5)
@@ -103,54 +109,79 @@ class Explorer:
 
 
 def application(page: Page, token: str, *, framed: bool = False) -> ASGIApp:
-    """The page, its files and its questions below ``/token/``; anything else is refused."""
-    try:
-        from starlette.applications import Starlette
-        from starlette.routing import Route
-    except ImportError as error:
-        raise ImportError(_INSTALL) from error
-    frames = f"http://localhost:* http://{HOST}:*" if framed else "'none'"
+    """The page, its files and its questions at ``/token/``. All other requests are refused."""
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.exceptions import HTTPException
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
     lock = threading.Lock()  # a circuit keeps its buffers between queries
 
     def file(request: Request) -> Response:
         name = request.path_params.get("name", "")
         if name not in _FILES:
-            return _json({"error": f"there is no file {name!r}"}, 404, frames)
+            raise HTTPException(404, f"there is no file {name!r}")
         content = files("picirc.explorer").joinpath("static", name or "index.html").read_bytes()
-        return _respond(content, f"{_FILES[name]}; charset=utf-8", 200, frames)
+        return Response(content, media_type=f"{_FILES[name]}; charset=utf-8")
 
-    def model(_: Request) -> Response:
-        return _json(*_answer(page.describe, lock), frames)
+    def answer(ask: Callable[[], Answer]) -> Response:
+        try:
+            with lock, torch.no_grad():
+                return JSONResponse(ask())
+        except (ValueError, NotImplementedError) as error:
+            raise HTTPException(400, str(error)) from error
+        except Exception as error:
+            log.exception("a question could not be answered")
+            raise HTTPException(500, "the model could not answer; see the terminal of the explorer") from error
 
     async def question(request: Request) -> Response:
-        from starlette.concurrency import run_in_threadpool
-
         name = request.path_params["name"]
         if name not in page.questions:
-            return _json({"error": f"there is no question {name!r}; ask {', '.join(page.questions)}"}, 404, frames)
-        body, error = await _body(request)
-        if error is not None:
-            return _json(*error, frames)
-        answer, status = await run_in_threadpool(_answer, lambda: page.questions[name](body), lock)
-        return _json(answer, status, frames)
+            raise HTTPException(404, f"there is no question {name!r}; ask {', '.join(page.questions)}")
+        content = b""
+        async for part in request.stream():
+            content += part
+            if len(content) > _MOST_BYTES:
+                raise HTTPException(413, f"a request may have at most {_MOST_BYTES:,} bytes")
+        try:
+            body = json.loads(content)
+        except (ValueError, RecursionError):
+            raise HTTPException(400, "the request is not JSON") from None
+        if not isinstance(body, dict):
+            raise HTTPException(400, "the request must be a JSON object")
+        return await run_in_threadpool(answer, lambda: page.questions[name](body))
 
-    def wrong(_: Request, error: Exception) -> Response:
-        return _json({"error": getattr(error, "detail", "bad request")}, getattr(error, "status_code", 400), frames)
+    def failure(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"error": error.detail}, error.status_code)
 
     routes = [
         Route(f"/{token}/", file),
-        Route(f"/{token}/api/model", model),
+        Route(f"/{token}/api/model", lambda _: answer(page.describe)),
         Route(f"/{token}/api/{{name}}", question, methods=["POST"]),
         Route(f"/{token}/{{name}}", file),
     ]
-    inner = Starlette(routes=routes, exception_handlers={404: wrong, 405: wrong})
+    frames = f"http://localhost:* http://{HOST}:*" if framed else "'none'"
+    return _guarded(Starlette(routes=routes, exception_handlers={HTTPException: failure}), token, frames)
+
+
+def _guarded(app: ASGIApp, token: str, frames: str) -> ASGIApp:
+    """The application with a check of the token, and with headers that forbid what the page does not need."""
+    from starlette.datastructures import MutableHeaders
+    from starlette.responses import JSONResponse
+
+    headers = _HEADERS | {"content-security-policy": _POLICY + frames}
+    refusal = JSONResponse({"error": "use the address that the explorer printed when it started; it has a token"}, 403)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not _welcome(scope, token):
-            refusal = "open the address that the explorer printed when it started; it holds a token"
-            await _json({"error": refusal}, 403, frames)(scope, receive, send)
-            return
-        await inner(scope, receive, send)
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(headers)
+            await send(message)
+
+        welcome = scope["type"] != "http" or _welcome(scope, token)
+        await (app if welcome else refusal)(scope, receive, send_guarded)
 
     return guarded
 
@@ -159,9 +190,10 @@ def _welcome(scope: Scope, token: str) -> bool:
     """Whether a request has the token, and was sent to this computer by its own name."""
     parts = scope["path"].split("/")
     given = parts[1] if len(parts) > 2 else ""
-    headers = dict(scope["headers"])
-    host = headers.get(b"host", b"").decode("latin-1").rpartition(":")[0] or headers.get(b"host", b"").decode("latin-1")
-    return host in (HOST, "localhost") and secrets.compare_digest(given.encode(), token.encode())
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    return (host.rpartition(":")[0] or host) in (HOST, "localhost") and secrets.compare_digest(
+        given.encode(), token.encode()
+    )
 
 
 def count_of(request: Answer, name: str, default: int, *, least: int = 1, most: int) -> int:
@@ -170,57 +202,9 @@ def count_of(request: Answer, name: str, default: int, *, least: int = 1, most: 
 
 
 def plain_values(values: Iterable[Any]) -> list[Any]:
-    """Values as JSON has them; missing ones are null."""
+    """Values as JSON values; missing ones are None."""
     found = (value.item() if isinstance(value, np.generic) else value for value in values)
     return [None if isinstance(value, float) and not math.isfinite(value) else value for value in found]
-
-
-async def _body(request: Request) -> tuple[Answer, tuple[Answer, int] | None]:
-    content = b""
-    async for part in request.stream():
-        content += part
-        if len(content) > _MOST_BYTES:
-            return {}, ({"error": f"a request may have at most {_MOST_BYTES:,} bytes"}, 413)
-    try:
-        body = json.loads(content)
-    except ValueError:
-        return {}, ({"error": "the request is not JSON"}, 400)
-    if not isinstance(body, dict):
-        return {}, ({"error": "the request must be a JSON object"}, 400)
-    return body, None
-
-
-def _answer(ask: Any, lock: threading.Lock) -> tuple[Answer, int]:
-    """The answer to a question and its status; an error is an answer in words."""
-    try:
-        with lock, torch.no_grad():
-            return ask(), 200
-    except (ValueError, NotImplementedError) as error:
-        return {"error": str(error)}, 400
-    except Exception:
-        log.exception("a question could not be answered")
-        return {"error": "the model could not answer; the terminal of the explorer says why"}, 500
-
-
-def _json(value: Answer, status: int, frames: str) -> Response:
-    try:
-        content = json.dumps(value, allow_nan=False)
-    except ValueError:
-        content, status = json.dumps({"error": "the answer is not a finite number"}), 400
-    return _respond(content.encode(), "application/json", status, frames)
-
-
-def _respond(content: bytes, media: str, status: int, frames: str) -> Response:
-    from starlette.responses import Response
-
-    headers = {
-        "content-security-policy": _POLICY.format(frames=frames),
-        "x-content-type-options": "nosniff",
-        "referrer-policy": "no-referrer",
-        "cache-control": "no-store",
-        "cross-origin-resource-policy": "same-origin",
-    }
-    return Response(content, status, headers, media_type=media)
 
 
 def _listen(port: int) -> socket.socket:
@@ -228,7 +212,7 @@ def _listen(port: int) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind((HOST, port))
-        found.listen(128)  # so that a browser that is quicker than the server waits
+        found.listen(128)  # so that a browser waits if the server is not ready yet
     except (OSError, OverflowError) as error:
         found.close()
         raise ArgumentError("port", "a free port, or 0 for any", port, str(error)) from None

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page about a table asks, and how the model answers: evidence and answers are plain JSON values.
-
-This is the only file of the explorer that knows how a model of a table is queried.
-"""
+"""The questions of the page about a table. Evidence and answers are JSON values."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import torch
 from picirc.engine.regions import Region
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
 from picirc.explorer.server import Answer, Question, count_of, plain_values
-from picirc.report.material import limits_of
+from picirc.report.material import in_units, limits_of
 from picirc.report.surprises import surprises
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import maximum_spanning_tree
@@ -29,26 +26,26 @@ from picirc.tables.answers import Conditional, strange_cells
 
 Array = npt.NDArray[np.float64]
 
-_BINS = 48  # of the axis of a column of numbers, each of two intervals
-_TAILS = np.array([*np.arange(1, 13) * 0.03, 0.5, 0.8, 1.5, 4.0])  # points beyond the axis, in units of its length
+_BINS = 48  # of a column of numbers; each is divided into two intervals
+_TAILS = np.array([*np.arange(1, 13) * 0.03, 0.5, 0.8, 1.5, 4.0])  # points beyond the axis, relative to its length
 _BARS = 60  # of a column of counts
-_DRAWN = 2000  # rows, for the tree, the axes and the surprise of rows
-_LISTED = 20
+_DRAWN = 2000  # rows drawn for the tree, the axes and the surprise of rows
+_LISTED = 20  # surprising rows
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Where the distribution of a column is computed."""
+    """The points at which the distribution of a column is computed."""
 
     column: Column
-    place: int  # its place in the schema
-    # In the units of the table the ends of intervals of numbers, the values of counts, the codes of categories.
+    place: int  # the position of the column in the schema
+    # The ends of intervals of numbers or the values of counts, in the units of the table; or the codes of categories.
     grid: Array
-    edges: Array  # the codes of the ends of the intervals, or of those around the values; the outer ones are infinite
-    first: int  # which point of the grid the axis begins with
-    last: int  # which one it ends with
-    step: int = 1  # for counts the distance between points
+    edges: Array  # the codes of the ends of intervals, or of those around the values; the outer ones are infinite
+    first: int  # the index of the point of the grid at which the axis begins
+    last: int  # and ends
+    step: int = 1  # the distance between points, for counts
 
     @property
     def kind(self) -> str:
@@ -56,17 +53,17 @@ class Axis:
         return "category" if self.column.coded else "count" if self.column.family.discrete else "number"
 
     def has_density_at(self, code: float) -> bool:
-        """Whether a value has a density and no probability."""
+        """Whether a value has a density rather than a probability."""
         return self.kind == "number" and code not in getattr(self.column.family, "atoms", ())
 
     def summary(self, masses: Array, spikes: Array, mean: float | None, known: Region | None) -> Answer:
-        """Mean, quantiles and the heights to draw.
+        """The mean, the quantiles and the heights to draw.
 
         Args:
             masses: The probabilities of the intervals or values.
-            spikes: The probabilities of the single values of a column of numbers.
-            mean: The expectation; None to take it from the masses.
-            known: The range or set in which the column is known to lie.
+            spikes: The probabilities of the atoms of a column of numbers.
+            mean: The expectation; None to compute it from the masses.
+            known: The range or set to which the column is restricted.
         """
         if self.kind == "count":
             below = np.cumsum(masses)
@@ -85,7 +82,7 @@ class Axis:
 
 
 def _distribution(grid: Array, masses: Array, values: Array, spikes: Array) -> tuple[Array, Array]:
-    """Points of a distribution function: probabilities in ascending order, and the values where they are reached."""
+    """The distribution function at some points: probabilities in ascending order, and the values."""
     below = np.concatenate([[0.0], np.cumsum(masses)])
     smooth = np.interp(values, grid, below)
     jumps = smooth + np.cumsum(spikes)  # values are in ascending order
@@ -99,21 +96,16 @@ def _distribution(grid: Array, masses: Array, values: Array, spikes: Array) -> t
 class Evidence:
     """Evidence on the columns."""
 
-    row: Array  # the codes of values known exactly, `(columns,)`; NaN is unknown
-    regions: Mapping[int, Region]  # evidence by range and set, by place
+    row: Array  # the codes of known values, `(columns,)`; NaN is unknown
+    regions: Mapping[int, Region]  # ranges and sets, by the position of the column
 
     @property
     def values(self) -> dict[int, float]:
-        """The codes of values known exactly, by place."""
+        """The codes of known values, by the position of the column."""
         return {int(place): float(self.row[place]) for place in np.flatnonzero(~np.isnan(self.row))}
 
-    @property
-    def places(self) -> list[int]:
-        """The columns of which something is known."""
-        return sorted({*self.values, *self.regions})
-
     def holds(self, rows: Array) -> npt.NDArray[np.bool_]:
-        """Which encoded rows agree with it."""
+        """Which encoded rows agree with the evidence."""
         fits = np.ones(len(rows), bool)
         for place, code in self.values.items():
             fits &= rows[:, place] == code
@@ -123,28 +115,19 @@ class Evidence:
 
 
 class TableQuestions:
-    """The questions that can be asked about a model of a table.
-
-    Args:
-        model: The model.
-        data: Rows to compare it with, a table of any kind; None if there are none.
-        name: What the page is called.
-    """
+    """Questions about a model of a table; ``data`` is a table of any kind to compare it with."""
 
     def __init__(self, model: TableModel, data: Any = None, name: str = "table") -> None:
         self.model, self.name = model, name
         self.schema = model.schema
         self.rows: Array | None = None if data is None else model.schema.encode(data)
-        self.units = None if self.rows is None else self._units(self.rows)
         self.axes = tuple(self._axis(place) for place in range(len(self.schema.columns)))
-
-    @property
-    def questions(self) -> Mapping[str, Question]:
-        """The questions by name."""
-        return {"answer": self.answer, "sample": self.sample, "row": self.row, "surprising": self.surprising}
+        self.questions: dict[str, Question] = {
+            "answer": self.answer, "sample": self.sample, "row": self.row, "surprising": self.surprising
+        }  # fmt: skip
 
     def describe(self) -> Answer:
-        """What the page needs to know once."""
+        """The columns, and the tree of their dependencies."""
         return {
             "kind": "table",
             "name": self.name,
@@ -154,7 +137,7 @@ class TableQuestions:
         }
 
     def answer(self, request: Answer) -> Answer:
-        """The distribution of every column given each of one or two sets of evidence.
+        """The distribution of every column given one or two sets of evidence.
 
         The request has ``evidence``, a list of mappings from names to ``{"is": value}``, ``{"from": a, "to": b}`` or
         ``{"in": [values]}``.
@@ -164,44 +147,56 @@ class TableQuestions:
             raise ArgumentError("evidence", "a list of one or two sets of evidence", type(asked).__name__)
         return {"answers": [self.given(evidence) for evidence in asked]}
 
-    def given(self, evidence: Any) -> Answer:
+    def given(self, asked: Any) -> Answer:
         """The distribution of every column given one set of evidence."""
-        return self._answer(self.evidence(evidence))
+        evidence = self.evidence(asked)
+        with self._in_words(evidence):
+            given = Conditional(self.model.qpc, torch.from_numpy(evidence.row), evidence.regions)
+        known = evidence.values
+        return {
+            "cards": [None if axis.place in known else self._card(axis, given, evidence) for axis in self.axes],
+            "log_evidence": given.log_evidence,
+            "density": any(self.axes[place].has_density_at(code) for place, code in known.items()),
+            "matching": None if self.rows is None else int(evidence.holds(self.rows).sum()),
+        }
 
     def sample(self, request: Answer) -> Answer:
         """Rows drawn from the model given evidence."""
         n = count_of(request, "n", 10, most=1000)
         evidence = self.evidence(request.get("evidence", {}))
         seed = count_of(request, "seed", 0, least=0, most=2**31)
-        encoded = self._draw(evidence, n, torch.Generator().manual_seed(seed))
-        columns = self._columns(encoded)
-        return {
-            "columns": list(columns),
-            "rows": list(map(list, zip(*map(plain_values, columns.values()), strict=True))),
-        }
+        qpc, source = self.model.qpc, torch.Generator().manual_seed(seed)
+        regions = {qpc.variables[place]: region for place, region in evidence.regions.items()}
+        with self._in_words(evidence):
+            drawn = qpc.sample(n, given=torch.from_numpy(evidence.row), generator=source, regions=regions)
+        columns = self._columns(drawn.numpy())
+        rows = zip(*map(plain_values, columns.values()), strict=True)
+        return {"columns": list(columns), "rows": list(map(list, rows))}
 
     def row(self, request: Answer) -> Answer:
-        """A row of the data as evidence, with the surprise of each cell and what the others let expect."""
+        """A row of the data, with the surprise of each cell and its expected value given the others."""
         rows = self._data()
         number = count_of(request, "row", 0, least=0, most=len(rows) - 1)
         one = torch.from_numpy(rows[number : number + 1])
-        (cells,) = strange_cells(self.model.qpc, one, [axis.column.coded for axis in self.axes])
+        (strange,) = strange_cells(self.model.qpc, one, [axis.column.coded for axis in self.axes])
         found = []
-        for cell in cells:
+        for cell in strange:
             codes = np.full((1, len(self.axes)), np.nan)
             codes[0, cell.column] = cell.expected
             expected = self._columns(codes)[self.schema.names[cell.column]]
             found.append({"column": cell.column, "tail": cell.tail, "expected": plain_values(expected)[0]})
-        return {"row": number, "cells": self._values(number), "surprises": found}
+        columns = self._columns(rows[number : number + 1])
+        cells = [plain_values(values)[0] for values in columns.values()]
+        return {"row": number, "cells": cells, "surprises": found}
 
     def surprising(self, request: Answer) -> Answer:
-        """The rows of the data that surprise the model most, in nats beyond what it expects of such a row."""
+        """The most surprising rows of the data; the surprise is in nats beyond the expected one."""
         n = count_of(request, "n", _LISTED, most=200)
         order = np.argsort(-self._surprise, kind="stable")[:n]
         return {"rows": [{"row": int(row), "surprise": float(self._surprise[row])} for row in order]}
 
     def evidence(self, given: Any) -> Evidence:
-        """Check evidence from the page."""
+        """Check and encode evidence."""
         if not isinstance(given, dict):
             raise ArgumentError("evidence", "a mapping from column names to evidence", type(given).__name__)
         row, regions = np.full(self.schema.width, np.nan), {}
@@ -215,7 +210,7 @@ class TableQuestions:
         return Evidence(row, regions)
 
     def _known(self, axis: Axis, known: Any) -> float | Region:
-        """The evidence on a column: the code of a value, or a range or a set of codes."""
+        """The evidence on a column: the code of a value, or a range or set of codes."""
         column = axis.column
         match known:
             case {"is": value, **rest} if not rest:
@@ -244,49 +239,22 @@ class TableQuestions:
             values = [float(value) if not isinstance(value, str) else value for value in values]
         return self._encode(axis.column, np.array(values, dtype=object) if isinstance(values[0], str) else values)
 
-    def _answer(self, evidence: Evidence) -> Answer:
-        with self._in_words(evidence):
-            given = Conditional(self.model.qpc, torch.from_numpy(evidence.row), evidence.regions)
-        return {
-            "cards": [
-                None if axis.place in evidence.values else self._card(axis, given, evidence) for axis in self.axes
-            ],
-            "log_evidence": given.log_evidence,
-            "density": any(self.axes[place].has_density_at(code) for place, code in evidence.values.items()),
-            "matching": None if self.rows is None else int(evidence.holds(self.rows).sum()),
-        }
-
     def _card(self, axis: Axis, given: Conditional, evidence: Evidence) -> Answer:
-        """The distribution of a column that is not known exactly."""
+        """The distribution of a column."""
         if axis.kind == "category":
             return {"heights": given.probabilities(axis.place).tolist()}
         masses, spikes = given.masses(axis.place, axis.edges)
         return axis.summary(masses, spikes, given.mean(axis.column, axis.place), evidence.regions.get(axis.place))
 
-    def _draw(self, evidence: Evidence, n: int, source: torch.Generator) -> Array:
-        variables = self.model.qpc.variables
-        regions = {variables[place]: region for place, region in evidence.regions.items()}
-        given = torch.from_numpy(evidence.row)
-        with self._in_words(evidence):
-            return self.model.qpc.sample(n, given=given, generator=source, regions=regions).numpy()
-
     @contextmanager
     def _in_words(self, evidence: Evidence) -> Iterator[None]:
-        """Evidence that cannot occur is refused by the names of its columns."""
+        """Name the columns in the error for evidence with probability zero."""
         try:
             yield
         except ImpossibleEvidenceError:
-            names = ", ".join(self.schema.names[place] for place in evidence.places)
-            remedy = "take something away, or if it is a range, make it wider"
-            raise ImpossibleEvidenceError(f"evidence: this has no probability: {names}; {remedy}.") from None
-
-    def _units(self, encoded: Array) -> Array:
-        """Numbers in the units of the table; categories keep their codes."""
-        found = encoded.copy()
-        for place, column in enumerate(self.schema.columns):
-            if not column.coded:
-                found[:, place] = column.numbers(encoded[:, place])
-        return found
+            names = ", ".join(self.schema.names[place] for place in sorted({*evidence.values, *evidence.regions}))
+            remedy = "remove some of it, or widen its ranges"
+            raise ImpossibleEvidenceError(f"evidence: these values have probability zero: {names}; {remedy}.") from None
 
     @cached_property
     def _drawn(self) -> Array:
@@ -294,7 +262,7 @@ class TableQuestions:
 
     @cached_property
     def _tree(self) -> list[Answer]:
-        """The columns that tell most about each other in rows drawn from the model, with how much in nats."""
+        """The maximum spanning tree of the mutual information between columns, in rows drawn from the model."""
         if len(self.axes) == 1:
             return []
         kinds = ["categorical" if axis.column.coded else "ordinal" for axis in self.axes]
@@ -314,12 +282,8 @@ class TableQuestions:
             raise ArgumentError("row", "a table to take rows from", "none", remedy)
         return self.rows
 
-    def _values(self, number: int) -> list[Any]:
-        columns = self._columns(self._data()[number : number + 1])
-        return [plain_values(values)[0] for values in columns.values()]
-
     def _columns(self, encoded: Array) -> dict[str, Array]:
-        """Decoded columns; dates as the page has them, in days since 1970."""
+        """Decoded columns; dates in days since 1970."""
         dated = {c.name: c.numbers(encoded[:, place]) for place, c in enumerate(self.schema.columns) if c.dated}
         return self.schema.decoded(encoded) | dated
 
@@ -328,11 +292,8 @@ class TableQuestions:
         if column.coded:
             codes = np.arange(max(1, len(column.categories)), dtype=np.float64)
             return Axis(column, place, codes, codes, 0, len(codes) - 1)
-        values = self._units(self._drawn)[:, place] if self.units is None else self.units[:, place]
-        values = values[np.isfinite(values)]
-        if not len(values):
-            values = self._units(self._drawn)[:, place]
-        low, high = limits_of(values, 0.04)
+        values = self._observed(place)
+        low, high = limits_of(values if len(values) else in_units(column, self._drawn[:, place]), 0.04)
         if column.family.discrete:
             step = max(1, math.ceil((high - low + 1) / _BARS))
             first, far = math.floor(low), math.ceil(high + (high - low) + 5)
@@ -346,6 +307,12 @@ class TableQuestions:
         edges = np.maximum.accumulate(self._encode(column, _possible(column, grid)))
         edges[0], edges[-1] = -math.inf, math.inf
         return Axis(column, place, grid, edges, len(_TAILS), len(_TAILS) + 2 * _BINS)
+
+    def _observed(self, place: int) -> Array:
+        """The observed values of a column of the data, in the units of the table."""
+        values = np.empty(0) if self.rows is None else in_units(self.schema.columns[place], self.rows[:, place])
+        found: Array = values[np.isfinite(values)]
+        return found
 
     def _encode(self, column: Column, values: Any) -> Array:
         if column.dated:  # the page counts in days
@@ -362,15 +329,13 @@ class TableQuestions:
             found["whole"] = axis.kind == "count" or column.whole
             found["step"] = axis.step
             found["spikes"] = list(column.spikes)
-        if self.units is not None:
+        if self.rows is not None:
             found["data"], found["single"] = self._histogram(axis)
         return found
 
     def _histogram(self, axis: Axis) -> tuple[list[float], list[float]]:
-        """The share of the data in each bar, and at each single value."""
-        assert self.units is not None
-        values = self.units[:, axis.place]
-        values = values[np.isfinite(values)]
+        """The fraction of the data in each bar, and at each atom."""
+        values = self._observed(axis.place)
         single = np.array([np.sum(values == spike) for spike in axis.column.spikes])
         shown = axis.grid[axis.first : axis.last + 1]
         edges = shown[::2] if axis.kind == "number" else np.append(shown, shown[-1] + axis.step) - 0.5
@@ -379,7 +344,7 @@ class TableQuestions:
 
 
 def _possible(column: Column, values: Array, known: Region | None = None) -> Array:
-    """Numbers moved to the nearest values that a column can have, or to those of a range."""
+    """Numbers clipped to the values that a column can have, or to those of a range."""
     ends = np.array((-math.inf, math.inf) if known is None else known.intervals[0])
     found: Array = np.clip(values, *column.decode(ends, exact=True))
     return found

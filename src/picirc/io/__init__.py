@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models in files: safetensors and JSON, never pickle.
 
-A model is one ``.safetensors`` file whose metadata hold a JSON description, or a folder with that file and a readable
-copy of the description beside it. Only the file is read, so a folder is replaced in one move like the file.
+A model is one ``.safetensors`` file with a JSON description in its metadata, or a folder with that file and a readable
+copy of the description. Only the file is read, so that both are replaced atomically.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ def save(
 ) -> None:
     """Save a model.
 
-    What was there before stays until the new model is written completely, also when the disk is full or the process
-    is killed.
+    An existing model is replaced atomically. It stays intact if the disk is full or the process is killed.
 
     Args:
         model: The model, on any device.
-        path: A folder, which is made if it is not there; or a file that ends in ``.safetensors``.
-        summary: Anything to keep with the model, as plain JSON values: how it was trained, on what, how good it is.
-        table: The table that the model is of, as plain JSON values; ``TableModel`` writes and reads it.
+        path: A folder, which is created if necessary, or a file that ends in ``.safetensors``.
+        summary: JSON values to keep with the model, such as how it was trained.
+        table: The schema of a table, as JSON values; for ``TableModel``.
 
     Example:
         >>> import picirc as pc, tempfile
@@ -79,21 +78,21 @@ def save(
 
 
 def load(path: FilePath, families: Sequence[type[Family]] = ()) -> Model:
-    """Load a model that ``save`` wrote, on the CPU, with the same bits.
+    """Load a saved model to the CPU. Its parameters are the same, bit for bit.
 
-    Loading runs no code from the file. A file that is damaged, incomplete or not what it claims to be raises an
-    ``ArgumentError``. Time and memory stay in proportion to the size of the file.
+    Loading runs no code from the file. A damaged or inconsistent file raises an ``ArgumentError``. Time and memory are
+    proportional to the size of the file.
 
     Args:
         path: The folder or the file.
-        families: Your own classes of input families that the model uses. They are frozen dataclasses whose fields are
-            plain JSON values; ``save`` refuses others.
+        families: Your own classes of input families that the model uses: frozen dataclasses whose fields are JSON
+            values.
     """
     return load_described(path, families)[0]
 
 
 def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tuple[Model, Description]:
-    """Load a model together with its description, which were written together."""
+    """Load a model and its description from one read of the file."""
     file = file_of(path)
     with refusing(file):
         metadata, tensors, size = read_file(file)
@@ -107,7 +106,7 @@ def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tup
 
 
 def describe(path: FilePath) -> Description:
-    """The description of a saved model: kind, structure, families, settings and summary, without its tensors."""
+    """The description of a saved model: kind, structure, families, settings and summary."""
     file = file_of(path)
     with refusing(file):
         return read_description(read_metadata(file))

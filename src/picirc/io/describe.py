@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model is in a file: a description of plain JSON values, and named tensors; and back from any file.
+"""The description of a model as JSON values, and the names of its tensors in a file.
 
-A model class declares what is stored of it: ``STORED`` names the constructor arguments besides structure and inputs,
-each kept as an attribute of the same name, and ``FORMER`` gives those that were added later the value that older models
-have. The constructor checks its arguments, which may come from a file.
+A model class declares what is stored: ``STORED`` has the names of the constructor arguments besides structure and
+inputs, which are attributes of the same names. ``FORMER`` has the values in older models of arguments that were added
+later. The constructor checks its arguments, because they may come from a file.
 
-Inside a model the planner decides which functions share a tensor and in which order; that may change from version to
-version. In a file the tensors are named, and their rows sorted, by what they belong to:
+In a model the planner decides which functions share a tensor and in which order, and that may change between versions.
+In a file the names of the tensors and the order of their rows do not depend on it:
 
 ====================================  ==========================================================================
 tensor                                rows
@@ -19,8 +19,8 @@ tensor                                rows
 (PIC)                                 once; of correlated variables ``.block{b}`` follows, with the blocks in the
                                       order of their first variables
 ``….of{n}``                           follows for each latent of a function where they differ in dimensions or states
-``correlations.block{b}``             what makes the correlations of these variables, in ascending order; of an HCLT
-                                      in every state
+``correlations.block{b}``             the parameters of the correlations of these variables, in ascending order; of an
+                                      HCLT in every state
 ====================================  ==========================================================================
 
 Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are. The names of
@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -58,26 +58,25 @@ Value = TypeVar("Value")
 
 _KINDS: dict[str, type[Model]] = {"PIC": PIC, "HCLT": HCLT, "Ensemble": Ensemble, "TreeMixture": TreeMixture}
 _STRUCTURES: dict[str, type[LatentTree | RegionGraph]] = {"LatentTree": LatentTree, "RegionGraph": RegionGraph}
-# How deep the lists of numbers are nested.
+# The depths of nested lists of integers.
 _DEPTHS = {"parents": 1, "variables": 2, "scopes": 2, "partitions": 3}
 _FAMILIES: tuple[type[Family], ...] = (
     *(inputs.Bernoulli, inputs.Binomial, inputs.Categorical),
     *(inputs.Gaussian, inputs.Laplace, inputs.Poisson, inputs.Spiked, inputs.StudentT),
 )
 _DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32, "float64": torch.float64}
-# The scopes of a structure have an entry for each variable and latent below each latent, so that a deep tree in a small
-# file could take all the memory there is. An entry takes about 100 bytes. The longest chains need the most for their
-# size: 119 entries for each byte of a chain of 5,000 latents with two states each.
+# The scopes of a structure have an entry of about 100 bytes for each variable and latent below each latent, so a deep
+# tree in a small file could exhaust the memory. Long chains need the most: with 5,000 latents of two states each there
+# are 119 entries for each byte of the file.
 _ENTRIES_PER_BYTE, _MOST_ENTRIES = 128, 50_000_000
-# The values of finite families whose parameters are fewer than their values; a query has a table of all of them.
+# The values of finite families with fewer parameters than values; a query makes a table of all values.
 _MOST_VALUES = 2**20
 
 
 def describe_model(model: Model) -> Description:
-    """The description from which ``build_model`` makes the same model, without its numbers.
+    """The description from which ``build_model`` makes the same model, apart from its parameters.
 
-    The standard deviation of the Fourier frequencies is not part of it: it shaped the first random frequencies, and
-    these are stored.
+    The standard deviation of the Fourier frequencies is not part of it, because the frequencies are stored.
     """
     if type(model) not in _KINDS.values():
         raise ArgumentError("model", "a PIC or an HCLT", type(model).__name__)
@@ -88,7 +87,7 @@ def describe_model(model: Model) -> Description:
     part = model.parts[0]
     members = {} if part is model else {"members": len(model.parts)}
     if part.custom:
-        raise ArgumentError("model", "a PIC with nets of the library", "one with functions of one's own")
+        raise ArgumentError("model", "a PIC with nets of the library", "one with custom functions")
     return {
         "kind": type(model).__name__,
         **members,
@@ -101,21 +100,19 @@ def describe_model(model: Model) -> Description:
     }
 
 
-def build_model(
-    description: Mapping[str, Any], families: Sequence[type[Family]] = (), size: int | None = None, members: int = 1
-) -> Model:
-    """The model of a description, with tensors that have shapes but take no memory.
+def build_model(description: Mapping[str, Any], families: Sequence[type[Family]], size: int, members: int) -> Model:
+    """The model of a description, with tensors on the device "meta".
 
     Args:
-        description: What ``describe_model`` made, from a file that may say anything.
-        families: The classes of families that are not the library's own.
-        size: The bytes of the file, in proportion to which memory is used; None for a file that can be trusted.
-        members: The number of members whose tensors the file has.
+        description: The result of ``describe_model``, from a file that may contain anything.
+        families: The user's own classes of families.
+        size: The size of the file in bytes, which limits the memory that is used.
+        members: The number of members with tensors in the file.
     """
     kind = choice(description, "kind", _KINDS)
     cls = kind.MEMBER or kind
     if kind.MEMBER and take(description, "members", int) != members:
-        raise ArgumentError("members", f"{members}, of which there are tensors", description["members"])
+        raise ArgumentError("members", f"{members}, the number with tensors", description["members"])
     structure = _structure(take(description, "structure", dict), size)
     columns = _families(take(description, "families", list), structure.n_variables, families)
     check_values(columns)
@@ -128,40 +125,41 @@ def build_model(
 
 
 def check_size(structure: LatentTree | RegionGraph, size: int) -> None:
-    """Raise if a structure takes more memory than a file of ``size`` bytes may ask for."""
-    _check_entries(_tree_sizes(structure) if isinstance(structure, LatentTree) else _region_sizes(structure), size)
+    """Raise if a structure needs too much memory for a file of ``size`` bytes."""
+    if isinstance(structure, RegionGraph):
+        _check_entries(_region_entries(structure.scopes, structure.partitions), size)
+        return
+    below = [1 + len(own) for own in structure.variables]  # the latents and variables at and below each latent
+    for latent in structure.order[:-1]:
+        below[structure.parents[latent]] += below[latent]
+    _check_entries(sum(below), size)
 
 
 def check_values(families: Iterable[Family]) -> None:
-    """Raise if a family that a file describes would have a table of very many values."""
+    """Raise if a family has a table of too many values."""
     for family in set(families):
         if isinstance(family, FiniteFamily) and family.values > max(_MOST_VALUES, family.size):
             raise ArgumentError("families", f"at most {_MOST_VALUES:,} values", f"{family!r}")
 
 
 def describe_family(family: Family) -> Description:
-    """The name and the fields of a family; raises if they would not give the same family back."""
+    """The name and the fields of a family; raises if the family cannot be restored from them."""
     found = {"name": type(family).__name__} | _values(family)
     try:
         same = build_family(json.loads(json.dumps(found, allow_nan=False)), [type(family)]) == family
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentError("model", "families whose fields are plain JSON values", f"{family!r}: {error}") from error
     if not same:
-        raise ArgumentError("model", "families that equal what is made of their fields", repr(family))
+        raise ArgumentError("model", "families that are determined by their fields", repr(family))
     return found
 
 
 def build_family(entry: Mapping[str, Any], own: Sequence[type[Family]] = ()) -> Family:
-    """The family of a description.
-
-    Args:
-        entry: What ``describe_family`` made, from a file that may say anything.
-        own: The classes of families that are not the library's own.
-    """
+    """The family of a description, which may contain anything; ``own`` are the user's own classes of families."""
     known = {cls.__name__: cls for cls in _FAMILIES}
     for cls in own:
         if known.setdefault(cls.__name__, cls) is not cls:
-            raise ArgumentError("families", "a name for each family alone", cls.__name__, "rename the class")
+            raise ArgumentError("families", "a different name for each class", cls.__name__, "rename the class")
     cls = choice(entry, "name", known)
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # every family is a dataclass
     only(entry, {"name", *names}, "families")
@@ -180,46 +178,33 @@ def _values(value: Any) -> Description:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def _structure(entry: Description, size: int | None) -> LatentTree | RegionGraph:
+def _structure(entry: Description, size: int) -> LatentTree | RegionGraph:
     cls = choice(entry, "kind", _STRUCTURES)
     names = [field.name for field in fields(cls)]
     only(entry, {"kind", *names}, "structure")
     for name in names:
         _check_nested(name, entry.get(name), _DEPTHS[name])
-    if cls is RegionGraph and size is not None:  # before the graph itself checks its scopes
-        _check_entries(map(_region_entries, entry["scopes"], entry["partitions"]), size)
+    if cls is RegionGraph:  # before the graph itself checks its scopes
+        _check_entries(_region_entries(entry["scopes"], entry["partitions"]), size)
     structure = cls(**{name: entry[name] for name in names})
-    if size is not None:
-        check_size(structure, size)
+    check_size(structure, size)
     return structure
 
 
-def _check_entries(sizes: Iterable[int], size: int) -> None:
+def _check_entries(entries: int, size: int) -> None:
     most = min(_MOST_ENTRIES, _ENTRIES_PER_BYTE * size)
-    if (entries := sum(sizes)) > most:
+    if entries > most:
         expected = f"scopes with at most {most:,} entries in all for a file of {size:,} bytes"
         raise ArgumentError("structure", expected, f"{entries:,}")
 
 
-def _region_sizes(graph: RegionGraph) -> Iterable[int]:
-    return map(_region_entries, graph.scopes, graph.partitions)
-
-
-def _region_entries(scope: Sequence[int], ways: Sequence[Any]) -> int:
-    return len(scope) * (1 + len(ways))
-
-
-def _tree_sizes(tree: LatentTree) -> list[int]:
-    """The number of latents and variables at and below each latent."""
-    sizes = [1 + len(own) for own in tree.variables]
-    for latent in tree.order[:-1]:
-        sizes[tree.parents[latent]] += sizes[latent]
-    return sizes
+def _region_entries(scopes: Sequence[Sequence[int]], partitions: Sequence[Sequence[Any]]) -> int:
+    return sum(len(scope) * (1 + len(ways)) for scope, ways in zip(scopes, partitions, strict=False))
 
 
 def _check_nested(name: str, value: object, depth: int) -> None:
     if depth == 0:
-        return  # the structure itself checks its numbers
+        return  # the structure checks its numbers
     if not isinstance(value, list):
         raise ArgumentError(name, f"lists of integers, nested {_DEPTHS[name]} deep", repr(value)[:80])
     for item in value:
@@ -243,16 +228,15 @@ def _families(entries: list[Any], variables: int, own: Sequence[type[Family]]) -
 
 
 def take(entry: Mapping[str, Any], name: str, wanted: type[Value]) -> Value:
-    """An entry of a description that must be there and have a type."""
+    """An entry of a description; raises if it is absent or has another type. A boolean is not an integer."""
     value = entry.get(name)
-    # In Python a boolean is an integer; in a file it is not.
     if name not in entry or not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise ArgumentError(name, f"a value of type {wanted.__name__}", repr(value)[:80])
     return value
 
 
 def choice(entry: Mapping[str, Any], name: str, choices: Mapping[str, Value]) -> Value:
-    """What an entry of a description names."""
+    """The choice that an entry of a description names."""
     chosen = entry.get(name)
     if not isinstance(chosen, str) or chosen not in choices:
         raise ArgumentError(name, " or ".join(choices), repr(chosen)[:80])
@@ -260,13 +244,11 @@ def choice(entry: Mapping[str, Any], name: str, choices: Mapping[str, Value]) ->
 
 
 def only(entry: Mapping[str, Any], names: Mapping[str, Any] | set[str], where: str) -> None:
-    """Raise if a description has entries that it should not have."""
+    """Raise if a description has other entries than ``names``."""
     unknown = sorted(set(entry) - set(names))
     if unknown:
         raise ArgumentError(where, f"nothing besides {', '.join(sorted(names))}", unknown[0][:80])
 
-
-_MEMBER = "members"
 
 Key = tuple[Any, ...]
 Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to
@@ -274,82 +256,68 @@ Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor of a model and its place in a file."""
+    """A tensor of a model that is stored as a part of a tensor in a file."""
 
     name: str  # in the model
-    stored: str  # in the file; several pieces may be stored as one tensor
-    keys: tuple[Key, ...] | None  # what each row belongs to; None for a tensor that is stored as it is
+    keys: tuple[Key, ...] | None  # what each row belongs to; None for a tensor whose rows keep their order
 
 
 def to_file(model: Model) -> dict[str, Tensor]:
-    """The tensors of a model as a file has them."""
-    stored: dict[str, Tensor] = {}
-    for start, part in _parts(model):
-        own = part.state_dict()
-        for name, pieces in _by_name(part).items():
-            whole = torch.cat([own[piece.name] for piece in pieces])
-            stored[start + name] = whole if pieces[0].keys is None else whole[_order(pieces)]
+    """The tensors of a model as they are stored in a file."""
+    own, stored = model.state_dict(), {}
+    for name, pieces in _pieces(model).items():
+        whole = torch.cat([own[piece.name] for piece in pieces])
+        stored[name] = whole if pieces[0].keys is None else whole[_order(pieces)]
     return stored
 
 
 def shapes_in_file(model: Model) -> dict[str, tuple[int, ...]]:
-    """The shapes of the tensors of a model as a file has them; its tensors may be on "meta"."""
-    found: dict[str, tuple[int, ...]] = {}
-    for start, part in _parts(model):
-        own = part.state_dict()
-        for name, pieces in _by_name(part).items():
-            shapes = [own[piece.name].shape for piece in pieces]
-            found[start + name] = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+    """The shapes of the tensors of a model in a file; its own tensors may be on "meta"."""
+    own, found = model.state_dict(), {}
+    for name, pieces in _pieces(model).items():
+        shapes = [own[piece.name].shape for piece in pieces]
+        found[name] = (sum(shape[0] for shape in shapes), *shapes[0][1:])
     return found
 
 
 def from_file(model: Model, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a file as the model has them: ``to_file`` undone, as tensors of their own."""
+    """The tensors of a model from those of a file: the inverse of ``to_file``."""
+    own = model.state_dict()
     found: dict[str, Tensor] = {}
-    for start, part in _parts(model):
-        own = part.state_dict()
-        for name, pieces in _by_name(part).items():
-            whole = stored[start + name].clone()
-            if pieces[0].keys is not None:
-                whole[_order(pieces)] = stored[start + name]
-            rows = whole.split([len(own[piece.name]) for piece in pieces])
-            found |= {start + piece.name: tensor.clone() for piece, tensor in zip(pieces, rows, strict=True)}
+    for name, pieces in _pieces(model).items():
+        whole = stored[name].clone()
+        if pieces[0].keys is not None:
+            whole[_order(pieces)] = stored[name]
+        rows = whole.split([len(own[piece.name]) for piece in pieces])
+        found |= {piece.name: tensor.clone() for piece, tensor in zip(pieces, rows, strict=True)}
     return found
 
 
-def _parts(model: Model) -> Iterator[tuple[str, Model]]:
-    """The members of an ensemble, or the model itself, with what the names of their tensors begin with."""
-    parts = {id(part): part for part in model.parts}
-    for name, module in model.named_modules():
-        if id(module) in parts:
-            yield f"{name}." if name else "", parts[id(module)]
-
-
 def count_members(stored: Iterable[str]) -> int:
-    """The number of members of an ensemble by the names of its tensors."""
-    return len({name.split(".")[1] for name in stored if name.startswith(f"{_MEMBER}.")})
+    """The number of members of an ensemble, from the names of the tensors in its file."""
+    return len({name.split(".")[1] for name in stored if name.startswith("members.")})
 
 
-def layout(model: Model) -> Iterator[Piece]:
-    """The place of each tensor of a model."""
-    blocks = _blocks(model)
-    for name in model.state_dict():
-        kind, number, *rest = name.split(".")
-        stored, keys = blocks[kind][int(number)]
-        owner = getattr(model, kind)[int(number)]  # a bank of functions, or a single tensor
-        by_row = ".".join(rest) in Bank.BY_ROW[owner.sharing] if isinstance(owner, Bank) else kind != "correlations"
-        yield Piece(name, ".".join([stored, *rest]), tuple(keys) if by_row else None)
-
-
-def _by_name(model: Model) -> dict[str, list[Piece]]:
+def _pieces(model: Model) -> dict[str, list[Piece]]:
+    """The pieces of each tensor in a file. The names of an ensemble begin with those of its members."""
     found: dict[str, list[Piece]] = {}
-    for piece in layout(model):
-        found.setdefault(piece.stored, []).append(piece)
+    parts = {id(part): part for part in model.parts}
+    for path, module in model.named_modules():
+        if (part := parts.get(id(module))) is None:
+            continue
+        start, blocks = f"{path}." if path else "", _blocks(part)
+        for name in part.state_dict():
+            kind, number, *rest = name.split(".")
+            stored, keys = blocks[kind][int(number)]
+            owner = getattr(part, kind)[int(number)]  # a bank of functions, or a single tensor
+            by_row = ".".join(rest) in Bank.BY_ROW[owner.sharing] if isinstance(owner, Bank) else kind != "correlations"
+            piece = Piece(start + name, tuple(keys) if by_row else None)
+            found.setdefault(start + ".".join([stored, *rest]), []).append(piece)
     return found
 
 
 def _order(pieces: Sequence[Piece]) -> Tensor:
-    """Which row of the pieces together comes first in the file, which second, and so on."""
+    """The order in the file of the rows of all pieces."""
     keys = [key for piece in pieces for key in piece.keys or ()]
     assert len(set(keys)) == len(keys), "every row belongs to something else"
     return torch.tensor(sorted(range(len(keys)), key=keys.__getitem__), device="cpu")
@@ -365,7 +333,7 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
         slots = zip(group.columns.tolist(), group.rows.tolist(), strict=True)
         keys = [(column, above[group.pool, row]) for column, row in slots]
         name = f"inputs.{families.index(group.family)}"
-        if model.has_rule:  # nets of latents at different places are not alike; tables are
+        if model.has_rule:  # nets of latents at different positions have different shapes; tables do not
             latents = keys[0][1][0]
             name += f".{len(latents)}.{group.axes[0] if group.axes else 0}{_of_kinds(group.kinds)}"
         if group.correlation is not None:
@@ -381,19 +349,21 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
     return {
         "weights": [(f"weights.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
         "integrals": [(f"integrals.{size}", keys) for size, keys in zip(sizes, integrals, strict=True)],
-        "mixtures": [_mixture(sums) for sums in plan.mixtures],
+        "mixtures": [
+            (f"mixtures.{len(sums[0].inputs)}", [(_region(unit),) for unit in sums]) for sums in plan.mixtures
+        ],
         "inputs": [inputs(group) for group in plan.inputs],
         "correlations": [(f"correlations.block{joint.index(first(group))}", []) for group in blocks],
     }
 
 
 def _of_kinds(kinds: Kinds) -> str:
-    """The dimensions or states of the latents, where these differ."""
+    """The dimensions or states of the latents, where they differ."""
     return "".join(f".{kind}" for kind in kinds if kind != STATES)
 
 
 def _integrals(plan: Plan) -> list[list[Key]]:
-    """For each block of sum weights: the latents integrated, those given, and the partition, of every row."""
+    """For every row of each block of sum weights the integrated latents, the given latents, and the partition."""
     partition: dict[int, int] = {}
     for unit in plan.circuit.units:
         if isinstance(unit, Sum):
@@ -407,7 +377,7 @@ def _integrals(plan: Plan) -> list[list[Key]]:
 
 
 def _above(plan: Plan, integrals: Sequence[Sequence[Key]]) -> dict[tuple[int, int], Key]:
-    """The first of the integrals over each row of the program."""
+    """The first of the integrals above each row of the program."""
     found = {}
     for step in plan.schedule.steps:
         if isinstance(step, SumStep):
@@ -417,13 +387,8 @@ def _above(plan: Plan, integrals: Sequence[Sequence[Key]]) -> dict[tuple[int, in
     return found
 
 
-def _mixture(sums: Sequence[Sum]) -> Block:
-    """A block of mixing weights; its rows belong to regions."""
-    return f"mixtures.{len(sums[0].inputs)}", [(_region(unit),) for unit in sums]
-
-
 def _region(unit: Sum) -> int:
-    """The region that a sum over partitions belongs to: the one latent that all its integrals are given."""
+    """The region of a sum over partitions: the one given latent of all its integrals."""
     child = unit.inputs[0]
     integral = child if isinstance(child, Integral) else child.inputs[0]
     assert isinstance(integral, Integral)

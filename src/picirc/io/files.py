@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format of a file: tensors and a description, each with a checksum. Reading runs no code from the file."""
+"""The file format: tensors and a description, each with a checksum. Reading runs no code from the file."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FilePath = str | PathLike[str]
 
 FORMAT = 1
 _SUFFIX, _TENSORS, _COPY = ".safetensors", "model.safetensors", "model.json"
-_LARGEST = 1e15  # parameter; training does not come near it
-_KEY = "picirc"  # of the description among the metadata of the file
-# What reading can raise when a file is not what it says it is.
+_LARGEST = 1e15  # parameter; trained ones are far smaller
+_KEY = "picirc"  # of the description in the metadata
+# What reading can raise for a damaged or inconsistent file.
 _FAILURES = (
     *(SafetensorError, OSError, ValueError, TypeError, LookupError),
     *(RuntimeError, RecursionError, OverflowError, MemoryError),
@@ -34,10 +34,9 @@ _FAILURES = (
 
 
 def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[bytes, str]:
-    """The bytes of a file, and the description in it as readable text.
+    """The content of a file, and its description as readable text.
 
-    The description gets the version of the format and the checksum of the tensors; it has a checksum of its own beside
-    it.
+    The description includes the version of the format and the checksum of the tensors, and has a checksum of its own.
     """
     full = {"format": FORMAT, **description, "sha256": _checksum(tensors)}
     try:
@@ -45,17 +44,16 @@ def pack(description: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple
         text = json.dumps(envelope, allow_nan=False)
         readable = json.dumps(full, allow_nan=False, indent=1, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError("summary", "plain JSON values, finite and with texts as keys", str(error)) from error
+        raise ArgumentError("summary", "plain JSON values, finite and with strings as keys", str(error)) from error
     try:
         return save(dict(tensors), metadata={_KEY: text}), readable
     except SafetensorError as error:  # a header of more than 100 MB
-        raise ArgumentError(
-            "model", "a description that fits into a file", f"{len(text):,} characters ({error})"
-        ) from error
+        got = f"{len(text):,} characters ({error})"
+        raise ArgumentError("model", "a description that fits into a file", got) from error
 
 
 def write(path: FilePath, content: bytes, readable: str) -> None:
-    """Write what ``pack`` made in one move: to a ``.safetensors`` file, or with a readable copy into a folder."""
+    """Write the result of ``pack`` atomically: to a ``.safetensors`` file, or with a readable copy to a folder."""
     target = Path(path)
     if target.suffix == _SUFFIX:
         replace_files({target: content})
@@ -65,7 +63,7 @@ def write(path: FilePath, content: bytes, readable: str) -> None:
 
 
 def file_of(path: FilePath, writer: str = "pc.save") -> Path:
-    """The file of a model in a folder, or the file itself."""
+    """The file of a model, given its path or its folder."""
     target = Path(path)
     found = target / _TENSORS if target.is_dir() else target
     if not found.is_file():
@@ -75,7 +73,7 @@ def file_of(path: FilePath, writer: str = "pc.save") -> Path:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn whatever a broken file causes into one error that names the file."""
+    """Convert whatever a damaged file raises into an error that names the file."""
     try:
         yield
     except _FAILURES as error:
@@ -84,25 +82,25 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """The texts beside the tensors of a file."""
+    """The metadata of a file."""
     with safe_open(path, framework="pt") as file:
         return file.metadata() or {}
 
 
 def read_file(path: Path) -> tuple[dict[str, str], dict[str, Tensor], int]:
-    """The metadata, the tensors and the size of a file, read at once: what replaces it meanwhile is not mixed in."""
+    """The metadata, the tensors and the size of a file, from one read, because the file may be replaced meanwhile."""
     content = path.read_bytes()
-    tensors = load(content)  # refuses what is not such a file
+    tensors = load(content)  # checks the format
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     return header.get("__metadata__") or {}, tensors, len(content)
 
 
 def read_description(metadata: Mapping[str, str]) -> Description:
-    """The description among the metadata of a file, as it was written."""
+    """The verified description in the metadata of a file."""
     text = metadata.get(_KEY)
     if text is None:
-        raise ArgumentError("file", "a description of a model", "tensors alone")
-    envelope = json.loads(text, parse_constant=_no_constant)
+        raise ArgumentError("file", "a description of a model", "tensors only")
+    envelope = json.loads(text)
     description: Description | None = envelope.get("description") if isinstance(envelope, dict) else None
     if not isinstance(description, dict):
         raise ArgumentError("description", "an object", repr(envelope)[:80])
@@ -110,7 +108,7 @@ def read_description(metadata: Mapping[str, str]) -> Description:
     if type(version) is not int or version < 1:
         raise ArgumentError("format", "a number from 1 on", version)
     if version > FORMAT:
-        raise ArgumentError("format", f"at most {FORMAT}", version, "a later picirc wrote it: upgrade")
+        raise ArgumentError("format", f"at most {FORMAT}", version, "upgrade picirc")
     if envelope.get("sha256") != _sign(description):
         raise ArgumentError("sha256", "the checksum of the description", "another", "the file is damaged")
     return description
@@ -119,14 +117,7 @@ def read_description(metadata: Mapping[str, str]) -> Description:
 def check_tensors(
     tensors: Mapping[str, Tensor], description: Description, shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> None:
-    """Raise unless tensors are what the description says that they are.
-
-    Args:
-        tensors: What a file holds.
-        description: Its description.
-        shapes: The shapes that they must have, by name.
-        dtype: The floating-point type that they must have.
-    """
+    """Raise unless the tensors of a file have the expected names, shapes, dtype and checksum, and finite values."""
     if odd := sorted(set(tensors) ^ set(shapes)):
         raise ArgumentError("tensors", "those of the description", f"missing or unknown: {odd[0][:80]}")
     for name, tensor in tensors.items():
@@ -139,10 +130,10 @@ def check_tensors(
 
 
 def check_numbers(tensors: Mapping[str, Tensor]) -> None:
-    """Raise if a parameter is NaN, infinite, or so large that products of a few are: queries would give NaN."""
+    """Raise if a parameter is NaN, infinite, or so large that products of parameters overflow."""
     for name, tensor in tensors.items():
         if not bool((tensor.abs() <= _LARGEST).all()):
-            raise ArgumentError(name, f"finite numbers within ±{_LARGEST:g}", "others")
+            raise ArgumentError(name, f"finite numbers within ±{_LARGEST:g}", "NaN or a larger number")
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
@@ -155,10 +146,6 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _sign(description: Mapping[str, Any]) -> str:
-    """SHA-256 of a description, whatever the order of its keys and its white space."""
+    """SHA-256 of a description, independent of the order of its keys. NaN and infinity raise a ``ValueError``."""
     text = json.dumps(description, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _no_constant(name: str) -> float:
-    raise ArgumentError("description", "finite numbers", name)

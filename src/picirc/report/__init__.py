@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report of a model of a table: one HTML page that shows how well the model fits, and where it does not."""
+"""A report on a model of a table: one HTML page that shows how well the model fits."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Section(NamedTuple):
 
 SECTIONS = (
     Section(
-        "training", "Training", "The log-likelihood of the training rows and of the rows held out.", training_section
+        "training", "Training", "The log-likelihood of the training rows and of the held-out rows.", training_section
     ),
     Section(
         "tree",
         "Dependencies",
-        "The tree of the columns with the largest mutual information in this table.",
+        "The maximum spanning tree of the mutual information between the columns of this table.",
         tree_section,
     ),
     Section(
         "pairs",
         "Data and samples",
-        "The neighbours in the tree with the largest mutual information, in the data and in rows drawn from the model. "
+        "Neighbours in the tree with the largest mutual information, in the data and in rows drawn from the model. "
         "They should look alike.",
         pairs_section,
     ),
@@ -53,35 +53,35 @@ SECTIONS = (
         "calibration",
         "Calibration",
         "For every cell, the probability of a smaller value given the other cells of its row. If the conditional "
-        "distributions are right, these are uniform from 0 to 1. A valley in the middle means that the model is "
-        "overconfident, a hill that it is underconfident, a slope that it is too high or too low.",
+        "distributions are right, these probabilities are uniform between 0 and 1. A valley in the middle means that "
+        "the model is overconfident, a hill that it is underconfident, and a slope that it is biased.",
         calibration_section,
     ),
     Section(
         "anomalies",
         "Most surprising rows",
-        "The surprise of a row is how far its log-density lies below what the model expects of rows with the same "
-        "cells missing. Rows are counted from 0; p is the probability of a value at least as extreme, given the rest "
-        "of the row.",
+        "The surprise of a row is the difference between the log-density that the model expects of rows with the same "
+        "missing cells, and the log-density of the row. Rows are counted from 0; p is the probability of a value at "
+        "least as extreme, given the rest of the row.",
         anomalies_section,
     ),
-    Section("columns", "Columns and missing values", "Every column of the table.", columns_section),
+    Section("columns", "Columns and missing values", "All columns of the table.", columns_section),
 )
 
 
 def write_report(model: TableModel, table: Any, path: str | PathLike[str], *, seed: int = 0) -> None:
-    """Write a page of HTML that compares a model with a table.
+    """Write an HTML page that compares a model with a table.
 
-    The page is self-contained. It has the training curve, the tree of dependencies, pairs of columns in the data and
-    among samples, the calibration of the conditional distributions, the rows that surprise the model most, and a
-    summary of the columns and their missing values. An existing page is replaced atomically.
+    The page is self-contained. It has the training curve, the tree of dependencies, pairs of columns in the data and in
+    samples, the calibration of the conditional distributions, the most surprising rows, and a summary of the columns
+    and their missing values. An existing page is replaced atomically.
 
     Args:
-        model: What ``fit_table`` returned.
-        table: The table to compare it with, of any kind, with the columns of the model. Rows that the model has not
-            learned from are more informative.
+        model: The result of ``fit_table``.
+        table: A table of any kind with the columns of the model. Rows that were not used for training are more
+            informative.
         path: The file to write, such as ``"report.html"``.
-        seed: Determines what is drawn from the model: the same seed gives the same page.
+        seed: The random seed. The same seed gives the same page.
 
     Example:
         >>> import tempfile
@@ -102,7 +102,7 @@ def page(material: Material) -> Markup:
     links = [tag("a", part.title, href=f"#{part.anchor}") for part in SECTIONS]
     top = tag("header", tag("h1", "Model report"), tag("p", _subtitle(material)), _tiles(material), tag("nav", *links))
     sections = [section(part.anchor, part.title, part.words, part.make(material)) for part in SECTIONS]
-    return framed("Report of a model of a table", top, sections, "the table")
+    return framed("Model report", top, sections, "the table")
 
 
 def _subtitle(material: Material) -> str:
@@ -120,10 +120,9 @@ def _subtitle(material: Material) -> str:
 def _tiles(material: Material) -> Markup:
     gone = float(material.encoded[:, : len(material.fields)].isnan().double().mean())
     mean = float(np.mean(material.log_densities))
-    facts = [
+    return tiles([
         ("rows", f"{material.rows:,}"),
         ("columns", f"{len(material.fields):,}"),
-        ("cells missing", percent(gone)),
+        ("missing cells", percent(gone)),
         ("mean log-density of a row", label(mean, 0.1) if math.isfinite(mean) else "−∞"),
-    ]
-    return tiles(facts)
+    ])  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections about the model and its columns: training, dependencies, pairs in data and samples, and a summary."""
+"""The sections on training, dependencies, pairs of columns, and the columns themselves."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from picirc.checks import is_number
 from picirc.report.drawing import (
     FONT,
     Axes,
-    Bar,
     Bare,
     Markup,
     Scale,
@@ -39,7 +38,7 @@ from picirc.report.material import Array, Field, Material, category_shares, dens
 from picirc.structure.trees import LatentTree
 
 MOST_PATTERNS = 8
-_CUT = 0.1  # the first part of a training, whose low values would flatten the rest of the curve
+_CUT = 0.1  # the first part of the training, which does not determine the range of the plot
 _MOST_NAMES = 6
 _SPARK = (120.0, 28.0)
 
@@ -47,136 +46,101 @@ _SPARK = (120.0, 28.0)
 # Training
 
 
-@dataclass(frozen=True)
-class Curve:
-    """The likelihood at the steps where it was measured."""
-
-    steps: tuple[float, ...]
-    values: tuple[float, ...]
+Curve = list[tuple[float, float]]  # steps, and the log-likelihoods there
 
 
 def curves(summary: Mapping[str, Any]) -> dict[str, Curve]:
-    """The curves that a summary holds, of the training data and of the rows held out.
+    """The log-likelihood of the training rows and of the held-out rows in a summary.
 
-    The summary may come from a file that holds anything; what is not a number is left out.
+    The summary may come from a file, and contain anything. What is not a number is left out.
     """
     training = summary.get("training")
     records = training.get("records") if isinstance(training, Mapping) else None
     found = {}
     for name in ("train", "valid"):
-        pairs = [
-            (float(record["step"]), float(record[name]))
-            for record in (records if isinstance(records, list) else [])
-            if isinstance(record, Mapping) and _is_number(record.get("step")) and _is_number(record.get(name))
-        ]
-        pairs.sort()
-        if pairs:
-            steps, values = zip(*pairs, strict=True)
-            found[name] = Curve(steps, values)
+        pairs = [(_number(record, "step"), _number(record, name)) for record in _as_list(records)]
+        if curve := sorted((step, value) for step, value in pairs if step is not None and value is not None):
+            found[name] = curve
     return found
 
 
 def training_section(material: Material) -> Markup:
-    """The training curve, and what else the summary says."""
+    """The training curve, and other facts of the summary."""
     summary = material.model.summary
     found = curves(summary)
     if not found:
         return tag("p", "The model was saved without a record of its training.", class_="note")
-    return tag("div", tag("div", _curve_plot(found, summary), _curve_key(found)), _facts(summary), class_="beside")
+    words = {"train": ("other", "training rows"), "valid": ("data", "held-out rows")}
+    note = "columns standardised; the dot is the step that was kept"
+    legend = key([words[name] for name in found], note)
+    return tag("div", tag("div", _curve_plot(found, summary), legend), _facts(found, summary), class_="beside")
 
 
 def _curve_plot(found: Mapping[str, Curve], summary: Mapping[str, Any]) -> Markup:
-    values = [value for curve in found.values() for value in curve.values]
-    last = max(max(curve.steps) for curve in found.values())
-    late = [v for curve in found.values() for s, v in zip(curve.steps, curve.values, strict=True) if s >= _CUT * last]
-    low, high = span(min(late, default=min(values)), max(values))
+    pairs = [pair for curve in found.values() for pair in curve]
+    last, best = max(pairs)[0], _number(summary, "training", "best_step")
+    late = [value for step, value in pairs if step >= _CUT * last]
+    low, high = span(min(late, default=min(pairs)[1]), max(value for _, value in pairs))
     room = 0.06 * (high - low)
-    axes = Axes(400.0, 240.0, (0.0, last), (low - room, high + room), "step", "mean log-likelihood of a row", x_ticks=5)
+    limits = span(0.0, last), (low - room, high + room)
+    axes = Axes(400.0, 240.0, *limits, "step", "mean log-likelihood of a row", x_ticks=5)
     marks = []
     for name, class_ in (("train", "other"), ("valid", "data")):
-        if name in found:
-            steps, heights = found[name].steps, found[name].values
-            kept = [i for i, height in enumerate(heights) if height >= axes.y[0]]
-            marks.append(line(axes, [steps[i] for i in kept], [heights[i] for i in kept], class_))
-            if len(kept) == 1:  # too few for a line
-                marks.append(_dot(axes, steps[kept[0]], heights[kept[0]], class_))
-    best = _best(found, summary)
-    if best is not None:
-        marks.append(_dot(axes, *best, "data" if "valid" in found else "other"))
-    return axes.draw(*marks, title="The likelihood in the course of the training")
+        kept = [(step, value) for step, value in found.get(name, []) if value >= axes.y[0]]
+        marks.append(line(axes, [step for step, _ in kept], [value for _, value in kept], class_))
+        chosen = name == ("valid" if "valid" in found else "train")
+        for step, value in kept:
+            if len(kept) == 1 or (chosen and step == best):  # too few for a line, or the step that was kept
+                marks.append(dots(axes, np.array([step]), np.array([value]), f"{class_} solid", 4.5))
+    return axes.draw(*marks, title="The log-likelihood during training")
 
 
-def _dot(axes: Axes, step: float, height: float, class_: str) -> Markup:
-    return dots(axes, np.array([step]), np.array([height]), f"{class_} solid", 4.5)
+def _facts(found: Mapping[str, Curve], summary: Mapping[str, Any]) -> Markup:
+    """The numbers in the summary."""
 
+    def count(*path: str) -> str:
+        value = _number(summary, *path)
+        return "" if value is None else f"{int(value):,}"
 
-def _best(found: Mapping[str, Curve], summary: Mapping[str, Any]) -> tuple[float, float] | None:
-    """The step whose parameters were kept, and its likelihood."""
-    curve = found.get("valid") or found["train"]
-    step = summary["training"].get("best_step")
-    return next(((s, v) for s, v in zip(curve.steps, curve.values, strict=True) if s == step), None)
+    def decimal(*path: str, step: float | None = None) -> str:
+        value = _number(summary, *path)
+        return "" if value is None else label(value, step)
 
-
-def _curve_key(found: Mapping[str, Curve]) -> Markup:
-    words = {"train": ("other", "learned from"), "valid": ("data", "held out")}
-    items = [tag("span", tag("i", class_=f"swatch {words[n][0]}"), words[n][1]) for n in found]
-    return tag("p", *items, tag("span", "columns standardised; the dot is the step that was kept"), class_="key")
-
-
-def _facts(summary: Mapping[str, Any]) -> Markup:
-    """What the summary says in numbers."""
-    rows, density, seconds = (_part(summary, name) for name in ("rows", "log_density", "seconds"))
-    training, settings = _part(summary, "training"), _part(summary, "settings")
-    members = _whole(settings.get("members"))
+    last, best = max(pair[0] for curve in found.values() for pair in curve), _number(summary, "training", "best_step")
+    members = count("settings", "members")
     lines = [
-        ("rows learned from", _whole(rows.get("train"))),
-        ("their mean log-density", _decimal(density.get("train"), 0.1)),
-        ("rows held out", _whole(rows.get("valid"))),
-        ("their mean log-density", _decimal(density.get("valid"), 0.1)),
-        ("models, the first is drawn", None if members == "1" else members),
-        ("steps", _steps(training)),
-        ("quadrature points", _whole(settings.get("points"))),
-        ("width of the nets", _whole(settings.get("width"))),
-        ("seconds of training", _decimal(seconds.get("training"))),
+        ("training rows", count("rows", "train")),
+        ("their mean log-density", decimal("log_density", "train", step=0.1)),
+        ("held-out rows", count("rows", "valid")),
+        ("their mean log-density", decimal("log_density", "valid", step=0.1)),
+        ("models; the plot shows the first", members if members != "1" else ""),
+        ("steps", f"{int(last):,}" + ("" if best in (None, last) else f", best at {count('training', 'best_step')}")),
+        ("quadrature points", count("settings", "points")),
+        ("width of the nets", count("settings", "width")),
+        ("seconds of training", decimal("seconds", "training")),
     ]
     cells = [join([tag("dt", name), tag("dd", text)]) for name, text in lines if text]
-    stopped = training.get("stopped")
+    stopped = summary["training"].get("stopped")
     why = tag("p", f"Ended: {stopped}.", class_="note") if isinstance(stopped, str) and stopped else Markup()
     return tag("div", tag("dl", *cells, class_="facts"), why)
 
 
-def _steps(training: Mapping[str, Any]) -> str | None:
-    records = training.get("records")
-    last = (
-        records[-1].get("step") if isinstance(records, list) and records and isinstance(records[-1], Mapping) else None
-    )
-    best = training.get("best_step")
-    steps = _whole(last)
-    return f"{steps}, best at {_whole(best)}" if steps and _is_number(best) and best != last else steps
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
-def _part(summary: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = summary.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _whole(value: Any) -> str | None:
-    return f"{int(value):,}" if _is_number(value) else None
-
-
-def _decimal(value: Any, step: float | None = None) -> str | None:
-    return label(float(value), step) if _is_number(value) else None
+def _number(value: Any, *path: str) -> float | None:
+    """The number at a path of names; None if there is something else."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return float(value) if is_number(value) and math.isfinite(value) else None
 
 
 # Columns and missing values
 
 
 def columns_section(material: Material) -> Markup:
-    """A line for each column, and the combinations of columns that are missing together."""
+    """A line for each column, and the columns that are missing together."""
     heads = [tag("th", text) for text in ("column", "type", "values", "data and samples")]
     head = tag("tr", *heads, tag("th", "missing", colspan=2))
     lines = [_column_line(field, material.rows) for field in material.fields]
@@ -185,13 +149,11 @@ def columns_section(material: Material) -> Markup:
 
 
 def patterns(material: Material) -> list[tuple[tuple[int, ...], int]]:
-    """The sets of columns that are missing together with the number of rows in which they are, most frequent first."""
+    """The sets of columns that are missing together, and in how many rows; the most frequent first."""
     missing = np.isnan(material.encoded.numpy())
     _, first, counts = np.unique(np.packbits(missing, axis=1), axis=0, return_index=True, return_counts=True)
-    found = [
-        (tuple(np.flatnonzero(missing[row]).tolist()), int(count)) for row, count in zip(first, counts, strict=True)
-    ]
-    return sorted(found, key=lambda entry: (-entry[1], entry[0]))
+    columns = [tuple(np.flatnonzero(missing[row]).tolist()) for row in first]
+    return sorted(zip(columns, counts.tolist(), strict=True), key=lambda entry: (-entry[1], entry[0]))
 
 
 def _column_line(field: Field, rows: int) -> Markup:
@@ -221,9 +183,10 @@ def spark(field: Field) -> Markup:
     if field.empty:
         return Markup()
     if field.labels:
-        data_shares, drawn_shares = _by_frequency(field)
-        heights = data_shares[:20], drawn_shares[:20]
-        edges = np.arange(len(heights[0]) + 1.0)
+        data, drawn = field.shares()
+        order = np.argsort(-data, kind="stable")[:20]
+        heights = data[order], drawn[order]
+        edges = np.arange(len(order) + 1.0)
     else:
         edges = edges_of(field, most=24)
         heights = densities(field.observed, edges), densities(field.drawn, edges)
@@ -233,12 +196,6 @@ def spark(field: Field) -> Markup:
     plot = Bare(across, up)
     marks = bars(plot, edges, heights[0], "data"), steps(plot, edges, heights[1], "drawn")
     return drawing(width, height, *marks, title=f"Distribution of {field.name}", class_="spark")
-
-
-def _by_frequency(field: Field) -> tuple[Array, Array]:
-    data, drawn = field.shares()
-    order = np.argsort(-data, kind="stable")
-    return data[order], drawn[order]
 
 
 def _patterns(material: Material) -> Markup:
@@ -269,7 +226,7 @@ _MOST_DOTS = 400
 _MOST_PANELS = 6  # categories that have a panel of their own
 _MOST_BARS = 8  # categories that have bars of their own
 _PANEL = (260.0, 150.0)
-_JITTER = 0.3  # how far counts are moved apart, so that equal ones do not hide each other
+_JITTER = 0.3  # how far counts are moved, so that equal ones do not hide each other
 
 
 # The tree
@@ -277,13 +234,13 @@ _JITTER = 0.3  # how far counts are moved apart, so that equal ones do not hide 
 
 @dataclass(frozen=True)
 class Node:
-    """A latent in the drawing."""
+    """A latent in the drawing of a tree."""
 
-    name: str  # the names of its variables, shortened; empty for a latent without any
+    name: str  # the names of its variables, shortened
     x: float  # the left end of its frame
-    y: float  # its middle
-    width: float  # of its frame
-    end: float  # where its generation ends, and lines to the next one may bend
+    y: float  # the middle of its frame
+    width: float  # the width of its frame
+    end: float  # the right end of its generation, where lines to the next one may begin to bend
 
 
 def tree_section(material: Material) -> Markup:
@@ -292,32 +249,32 @@ def tree_section(material: Material) -> Markup:
     nodes = layout(structure, [field.name for field in material.fields])
     strengths = [edge_information(material, structure, latent) for latent in range(structure.n_latents)]
     strongest = max(strengths, default=0.0)
-    lines = []
-    for latent, parent in enumerate(structure.parents):
-        if parent >= 0:
-            share = strengths[latent] / strongest if strongest else 0.0
-            lines.append(_edge(nodes[parent], nodes[latent], strengths[latent], share))
+    lines = [
+        _edge(nodes[parent], nodes[latent], strengths[latent], strengths[latent] / (strongest or 1.0))
+        for latent, parent in enumerate(structure.parents)
+        if parent >= 0
+    ]
     frames = [_frame(node, material, structure.variables[latent]) for latent, node in enumerate(nodes)]
     width = max(node.x + node.width for node in nodes) + 4
     height = max(node.y for node in nodes) + _ROW / 2 + 4
     picture = drawing(width, height, *lines, *frames, title="The tree of dependencies", class_="tree")
-    return tag("div", picture, class_="scroll", tabindex=0) + _tree_key(strongest)
+    thick = f"thicker lines mean more mutual information, up to {label(strongest, 0.01)} nats"
+    legend = key([("numeric", "numbers"), ("coded", "categories")], thick)
+    return tag("div", picture, class_="scroll", tabindex=0) + legend
 
 
 def edge_information(material: Material, tree: LatentTree, latent: int) -> float:
-    """The largest mutual information of a variable of a latent and one of its parent, in nats."""
+    """The largest mutual information between a variable of a latent and one of its parent, in nats."""
     parent = tree.parents[latent]
     pairs = [(a, b) for a in tree.variables[latent] for b in (tree.variables[parent] if parent >= 0 else ())]
     return max((float(material.information[pair]) for pair in pairs), default=0.0)
 
 
 def layout(tree: LatentTree, names: Sequence[str]) -> list[Node]:
-    """Generations from left to right, each as wide as its longest name, on the rows of ``rows_of``."""
+    """Place generations from left to right, each as wide as its longest name, on the rows of ``rows_of``."""
     labels = [shorten(", ".join(names[v] for v in own), 22) for own in tree.variables]
     widths = [text_width(name, FONT) + 2 * _PAD if name else 10.0 for name in labels]
-    depth = [0] * tree.n_latents
-    for latent in reversed(tree.order[:-1]):
-        depth[latent] = depth[tree.parents[latent]] + 1
+    depth = depths_of(tree)
     ends, start = [], 4.0
     for level in range(max(depth) + 1):
         ends.append(start + max(width for width, d in zip(widths, depth, strict=True) if d == level))
@@ -330,12 +287,19 @@ def layout(tree: LatentTree, names: Sequence[str]) -> list[Node]:
     ]
 
 
+def depths_of(tree: LatentTree) -> list[int]:
+    """The generation of each latent; that of the root is 0."""
+    depths = [0] * tree.n_latents
+    for latent in reversed(tree.order[:-1]):
+        depths[latent] = depths[tree.parents[latent]] + 1
+    return depths
+
+
 def rows_of(tree: LatentTree) -> list[float]:
-    """A row for each latent, so that all of one generation are at least one row apart and no lines cross.
+    """A row for each latent. Latents of one generation are at least one row apart, and no lines cross.
 
     Children are as close as the generations below them allow, the one with the most descendants first. Parents are in
-    the middle of their children or, in a tree too large to be seen at once, next to the first of them: the root is then
-    at the top, where one begins to read.
+    the middle of their children. In a large tree they are next to the first child, so that the root is at the top.
     """
     below = [1] * tree.n_latents
     for latent in tree.order[:-1]:
@@ -349,7 +313,7 @@ def rows_of(tree: LatentTree) -> list[float]:
         bottom: list[float] = []
         children = sorted(tree.children[latent], key=lambda child: (-below[child], child))
         for child in children:
-            # Generations that the earlier children do not have leave room.
+            # Only generations that an earlier child also has need to be kept apart.
             needed = [down - up for down, up in zip(bottom, tops[child], strict=False)]
             shift[child] = max(needed) + 1 if needed else 0.0
             bottom = _merged(bottom, bottoms[child], shift[child], later=True)
@@ -366,7 +330,7 @@ def rows_of(tree: LatentTree) -> list[float]:
 
 
 def _merged(edge: list[float], child: list[float], shift: float, *, later: bool) -> list[float]:
-    """The edge of several children: of each generation that two of them have, the later (or the earlier) one's."""
+    """The outline of several children with one more; where both have a generation, the later or the earlier counts."""
     both = min(len(edge), len(child))
     inner = [child[i] + shift if later else edge[i] for i in range(both)]
     return [*inner, *edge[both:], *(row + shift for row in child[both:])]
@@ -395,14 +359,6 @@ def _frame(node: Node, material: Material, variables: tuple[int, ...]) -> Markup
     return tag("g", tag("title", words), box, name)
 
 
-def _tree_key(strongest: float) -> Markup:
-    def item(class_: str, text: str) -> Markup:
-        return tag("span", tag("i", class_=f"swatch {class_}"), text)
-
-    thick = f"the thicker a line, the more its ends tell about each other, up to {label(strongest, 0.01)} nats"
-    return tag("p", item("numeric", "numbers"), item("coded", "categories"), tag("span", thick), class_="key")
-
-
 # Pairs
 
 
@@ -425,14 +381,14 @@ def strongest_pairs(material: Material, most: int = MOST_PAIRS) -> list[tuple[in
 def _figure(material: Material, a: int, b: int) -> Markup:
     one, two = material.fields[a], material.fields[b]
     if one.labels or two.labels:
-        # Of two columns of categories the one with fewer has the panels.
+        # Of two categorical columns the one with fewer categories has the panels.
         swap = not one.labels or (len(two.labels) > 0 and len(two.labels) < len(one.labels))
         panels = _panels(two, one) if swap else _panels(one, two)
     else:
         panels = _scatters(material, one, two)
     words = (
         f"mutual information {label(float(material.information[a, b]), 0.01)} nats in the data, "
-        f"{label(float(material.drawn_information[a, b]), 0.01)} among the samples"
+        f"{label(float(material.drawn_information[a, b]), 0.01)} in the samples"
     )
     caption = tag("figcaption", tag("b", one.name), " and ", tag("b", two.name), tag("small", words))
     return tag("figure", caption, panels, class_="card")
@@ -456,7 +412,7 @@ def _scatters(material: Material, one: Field, two: Field) -> Markup:
         panels.append(tag("div", tag("p", tag("i", class_=f"swatch {class_}"), word, class_="side"), picture))
     note = Markup()
     if any(outside):
-        note = tag("p", f"Outside of the axes: {outside[0]} of the data, {outside[1]} of the samples.", class_="note")
+        note = tag("p", f"Outside the axes: {outside[0]} of the data, {outside[1]} of the samples.", class_="note")
     return tag("div", *panels, class_="twins") + note
 
 
@@ -465,11 +421,13 @@ def _apart(field: Field, values: Array, rng: np.random.Generator) -> Array:
 
 
 def _panels(facet: Field, other: Field) -> Markup:
-    """For each of the frequent categories of one column the distribution of the other."""
+    """The distribution of one column for each frequent category of another."""
     shares, drawn_shares = facet.shares()
     order = [int(code) for code in np.argsort(-shares, kind="stable") if shares[code] > 0]
     kept = sorted(order[:_MOST_PANELS])
-    picked = [_both(other, facet.data == code, facet.drawn == code) for code in kept]
+    picked = [
+        (other.data[(facet.data == code) & ~np.isnan(other.data)], other.drawn[facet.drawn == code]) for code in kept
+    ]
     titles = [f"{other.name}, {facet.name} = {facet.labels[code]}" for code in kept]
     pictures = _bar_panels(other, picked, titles) if other.labels else _histograms(other, picked, titles)
     parts = []
@@ -483,14 +441,8 @@ def _panels(facet: Field, other: Field) -> Markup:
     return tag("p", " ".join(notes), class_="note") + tag("div", *parts, class_="facets")
 
 
-def _both(field: Field, data: npt.NDArray[np.bool_], drawn: npt.NDArray[np.bool_]) -> Two:
-    """The observed values in some rows of the table, and those in some of the rows drawn."""
-    values = field.data[data]
-    return values[~np.isnan(values)], field.drawn[drawn]
-
-
 def _histograms(field: Field, picked: Sequence[Two], titles: Sequence[str]) -> list[Markup]:
-    """The distribution of numbers: bars for the data, an outline for the samples; all with the same axes."""
+    """Histograms of numbers with the same axes: bars for the data, an outline for the samples."""
     edges = edges_of(field, most=24)
     heights = [(densities(data, edges), densities(drawn, edges)) for data, drawn in picked]
     top = 1.05 * max((float(np.max(pair)) for pair in heights), default=0.0) or 1.0
@@ -503,15 +455,15 @@ def _histograms(field: Field, picked: Sequence[Two], titles: Sequence[str]) -> l
 
 
 def _bar_panels(field: Field, picked: Sequence[Two], titles: Sequence[str]) -> list[Markup]:
-    """The distribution of categories: a bar for the data and one for the samples; the rarer ones together."""
+    """Bars for the shares of categories in the data and in the samples; rare categories are combined."""
     order = np.argsort(-field.shares()[0], kind="stable")
     kept = np.sort(order[:_MOST_BARS]) if len(order) > _MOST_BARS + 1 else np.arange(len(order))
     shares = [(category_shares(data, len(order)), category_shares(drawn, len(order))) for data, drawn in picked]
     groups = []
     for data, drawn in shares:
-        found = [Bar(field.labels[code], float(data[code]), float(drawn[code])) for code in kept]
+        found = [(field.labels[code], float(data[code]), float(drawn[code])) for code in kept]
         if len(kept) < len(order):
-            found.append(Bar(f"{len(order) - len(kept)} others", 1 - data[kept].sum(), 1 - drawn[kept].sum()))
+            found.append((f"{len(order) - len(kept)} others", 1 - data[kept].sum(), 1 - drawn[kept].sum()))
         groups.append(found)
-    top = max((max(bar.data, bar.drawn) for group in groups for bar in group), default=1.0) or 1.0
+    top = max((max(shares) for group in groups for _, *shares in group), default=1.0) or 1.0
     return [grouped_bars(group, _PANEL[0], top, title) for group, title in zip(groups, titles, strict=True)]

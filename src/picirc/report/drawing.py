@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drawing: markup that cannot be broken by its content, the frame of a page, axes, and small SVG plots."""
+"""HTML and SVG: escaped markup, the frame of a page, axes, and small plots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,7 @@ _VOID = frozenset({"br", "link", "meta"})  # elements of HTML without an end tag
 
 
 class Markup(str):
-    """A string that is markup; every other string is escaped before it becomes part of it."""
+    """A string of markup. Other strings are escaped when they are added to it."""
 
     __slots__ = ()
 
@@ -40,7 +39,7 @@ class Markup(str):
 
 
 def escape(value: object) -> Markup:
-    """Text as markup: special characters are escaped, forbidden ones replaced.
+    """Text as markup, with special characters escaped and forbidden ones replaced.
 
     Example:
         >>> escape("<b> & co")
@@ -52,14 +51,14 @@ def escape(value: object) -> Markup:
 
 
 def join(parts: Iterable[object], between: str = "") -> Markup:
-    """Parts one after another; those that are not markup are escaped."""
+    """Join parts; those that are not markup are escaped."""
     return Markup(between.join(map(escape, parts)))
 
 
 def tag(element: str, /, *children: object, **attributes: object) -> Markup:
-    """An element with its attributes and children; attributes that are None are left out.
+    """An element with attributes and children; attributes that are None are left out.
 
-    Underscores in attribute names become hyphens, and a trailing one is dropped (``class_``).
+    Underscores in the names of attributes become hyphens, and a trailing one is dropped (``class_``).
 
     Example:
         >>> tag("a", "R & D", href="#x", class_="it")
@@ -68,7 +67,8 @@ def tag(element: str, /, *children: object, **attributes: object) -> Markup:
         '<rect x="0.3" stroke-width="2"></rect>'
     """
     given = {name.rstrip("_").replace("_", "-"): value for name, value in attributes.items() if value is not None}
-    start = "".join(f' {name}="{_attribute(value)}"' for name, value in given.items())
+    texts = {name: number(value) if isinstance(value, float) else escape(value) for name, value in given.items()}
+    start = "".join(f' {name}="{text}"' for name, text in texts.items())
     if element in _VOID:
         return Markup(f"<{element}{start}/>")
     return Markup(f"<{element}{start}>{join(children)}</{element}>")
@@ -85,14 +85,14 @@ def tiles(facts: Sequence[tuple[str, str]]) -> Markup:
 
 
 def page(title: str, top: Markup, sections: Sequence[Markup], units: str, style: str = "") -> Markup:
-    """A whole page, on which nothing may be loaded and nothing may run, whatever the name of a column contains.
+    """A whole page. Its policy forbids scripts and anything loaded from elsewhere.
 
     Args:
         title: The title.
-        top: What stands above the sections.
+        top: The header.
         sections: The sections.
-        units: What densities are in the units of.
-        style: Further rules of style.
+        units: The source of the units of densities, for the footer.
+        style: Additional CSS.
     """
     rules = files("picirc.report").joinpath("style.css").read_text(encoding="utf-8") + style
     head = tag(
@@ -110,12 +110,8 @@ def page(title: str, top: Markup, sections: Sequence[Markup], units: str, style:
     return Markup(f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n")
 
 
-def _attribute(value: object) -> str:
-    return number(value) if isinstance(value, float) else escape(value)
-
-
 def number(value: float) -> str:
-    """A length in a drawing, to a hundredth.
+    """A coordinate, rounded to two decimals.
 
     Example:
         >>> number(12.3456), number(-0.0001), number(20.0)
@@ -125,13 +121,13 @@ def number(value: float) -> str:
 
 
 def text_width(text: str, size: float) -> float:
-    """The approximate width of a text at a font size; East Asian characters are twice as wide as others."""
+    """The approximate width of a text at a font size. East Asian characters are wider than others."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return size * (0.62 * (len(text) - wide) + 1.05 * wide)
 
 
 def shorten(text: str, most: int) -> str:
-    """The text in at most ``most`` characters, with an ellipsis in the middle if something was left out.
+    """Shorten a text to ``most`` characters, with an ellipsis in the middle.
 
     Example:
         >>> shorten("measurement_of_column_17", 12), shorten("short", 12)
@@ -177,7 +173,7 @@ class Scale:
 
 
 def span(low: float, high: float) -> tuple[float, float]:
-    """A range that is not empty; a single number gets a margin on both sides."""
+    """The range itself or, if it is empty, one around it."""
     if high > low:
         return low, high
     room = max(abs(low), 1.0) / 2
@@ -185,19 +181,19 @@ def span(low: float, high: float) -> tuple[float, float]:
 
 
 def exponent(value: float) -> int:
-    """The power of ten of the first digit."""
+    """The decimal exponent."""
     return math.floor(math.log10(abs(value))) if value else 0
 
 
 def nice_step(extent: float, count: int) -> float:
-    """The step of 1, 2 or 5 times a power of ten that divides an extent into about ``count`` parts."""
+    """A step of 1, 2 or 5 times a power of ten that divides an extent into about ``count`` parts."""
     rough = extent / max(count, 1)
     power = 10.0 ** exponent(rough)
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.75 * rough)
 
 
 def label(value: float, step: float | None = None, digits: int = 3) -> str:
-    """A number for readers, with as many decimals as the step between neighbours needs, or some significant digits.
+    """Format a number with the decimals that a step between neighbours needs, or with some significant digits.
 
     Example:
         >>> label(0.30000000000000004, 0.1), label(12345.0), label(0.000123), label(2.5e9), label(-1.0)
@@ -221,7 +217,7 @@ def _trim(text: str) -> str:
 
 
 def percent(part: float) -> str:
-    """A share as a percentage; only 0 is shown as 0 %, and only 1 as 100 %.
+    """Format a fraction as a percentage; only 0 becomes 0 %, and only 1 becomes 100 %.
 
     Example:
         >>> percent(0.25), percent(0.05), percent(0.0003), percent(1.0), percent(0.9999), percent(0.0)
@@ -245,38 +241,26 @@ def drawing(width: float, height: float, *children: object, title: str, class_: 
     return tag("svg", *parts, viewBox=box, role="img", class_=class_, xmlns="http://www.w3.org/2000/svg", **size)
 
 
-class Placed(Protocol):
-    """Something with a horizontal and a vertical scale."""
-
-    @property
-    def across(self) -> Scale:
-        """From numbers to positions, from left to right."""
-
-    @property
-    def up(self) -> Scale:
-        """From numbers to positions, from bottom to top."""
-
-
 @dataclass(frozen=True)
 class Bare:
-    """A plot without axes, in the size of a line of text."""
+    """A plot without axes."""
 
-    across: Scale
-    up: Scale
+    across: Scale  # from left to right
+    up: Scale  # from bottom to top
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The frame of a plot: a linear axis below and one at the left."""
+    """A plot with linear axes."""
 
     width: float  # of the whole drawing
-    height: float  # of the whole drawing
-    x: tuple[float, float]  # the range of the axis below
-    y: tuple[float, float]  # the range of the axis at the left
-    x_label: str = ""  # the label below, shortened if it is too long
-    y_label: str = ""  # the label above the axis at the left
-    x_ticks: int = 4  # the approximate number of ticks below
-    y_ticks: int = 4  # the approximate number of ticks at the left; 0 for an axis without numbers
+    height: float
+    x: tuple[float, float]  # the range of the horizontal axis
+    y: tuple[float, float]  # the range of the vertical axis
+    x_label: str = ""  # shortened if it is too long
+    y_label: str = ""  # above the vertical axis
+    x_ticks: int = 4  # the approximate number of ticks
+    y_ticks: int = 4  # 0 for an axis without numbers
     across: Scale = field(init=False)
     up: Scale = field(init=False)
 
@@ -284,7 +268,7 @@ class Axes:
         marks = self._marks(self.y, self.y_ticks)
         left = 8 + max((text_width(text, FONT) for _, text in marks), default=0.0)
         below = self._marks(self.x, self.x_ticks)
-        # Half of the last number may be to the right of the axis.
+        # Half of the last number extends beyond the axis.
         right = max((text_width(text, FONT) / 2 for _, text in below), default=0.0) + 2
         bottom = self.height - (38 if self.x_label else 22)
         top = 24.0 if self.y_label else 8.0
@@ -310,11 +294,13 @@ class Axes:
 
     def _numbers(self) -> Markup:
         below, beside = self.up.start + 16, self.across.start - 6
-        parts = []
-        for tick, text in self._fitting():
-            parts.append(tag("text", text, x=self.across(tick), y=below, text_anchor="middle"))
-        for tick, text in self._marks(self.y, self.y_ticks):
-            parts.append(tag("text", text, x=beside, y=self.up(tick) + 4, text_anchor="end"))
+        parts = [
+            *(tag("text", text, x=self.across(x), y=below, text_anchor="middle") for x, text in self._fitting()),
+            *(
+                tag("text", text, x=beside, y=self.up(y) + 4, text_anchor="end")
+                for y, text in self._marks(self.y, self.y_ticks)
+            ),
+        ]
         if self.x_label:
             middle = (self.across.start + self.across.stop) / 2
             name = shorten(self.x_label, int((self.across.stop - self.across.start) / (0.62 * FONT)))
@@ -325,18 +311,17 @@ class Axes:
         return tag("g", *parts, class_="numbers")
 
     def _fitting(self) -> list[tuple[float, str]]:
-        """The numbers below, fewer of them where they would overlap."""
-        count = self.x_ticks
-        while True:
+        """The ticks of the horizontal axis, fewer of them where their numbers would overlap."""
+        for count in range(self.x_ticks, 0, -1):
             marks = self._marks(self.x, count)
             room = abs(self.across(marks[1][0]) - self.across(marks[0][0])) if len(marks) > 1 else np.inf
-            if count <= 1 or room > max(text_width(text, FONT) for _, text in marks) + 8:
-                return marks
-            count -= 1
+            if room > max(text_width(text, FONT) for _, text in marks) + 8:
+                break
+        return marks
 
 
 def dots(axes: Axes, x: Array, y: Array, class_: str, radius: float = 2.2) -> Markup:
-    """A dot for every pair of numbers that lies within the axes."""
+    """A dot for every pair of numbers within the axes."""
     inside = (x >= axes.x[0]) & (x <= axes.x[1]) & (y >= axes.y[0]) & (y <= axes.y[1])
     places = zip(x[inside], y[inside], strict=True)
     circles = (tag("circle", cx=round(axes.across(a), 1), cy=round(axes.up(b), 1), r=radius) for a, b in places)
@@ -350,8 +335,8 @@ def line(axes: Axes, x: Sequence[float], y: Sequence[float], class_: str) -> Mar
     return tag("path", d=f"M{path}", class_=f"line {class_}") if places else Markup()
 
 
-def bars(axes: Placed, edges: Array, heights: Array, class_: str) -> Markup:
-    """Bars from the bottom, one for each interval between two edges."""
+def bars(axes: Axes | Bare, edges: Array, heights: Array, class_: str) -> Markup:
+    """Vertical bars between the edges."""
     path, floor = "", number(axes.up.start)
     for low, high, height in zip(edges[:-1], edges[1:], heights, strict=True):
         if height > 0:
@@ -360,8 +345,8 @@ def bars(axes: Placed, edges: Array, heights: Array, class_: str) -> Markup:
     return tag("path", d=path, class_=f"bars {class_}")
 
 
-def steps(axes: Placed, edges: Array, heights: Array, class_: str) -> Markup:
-    """The outline of bars, from the bottom and back to it."""
+def steps(axes: Axes | Bare, edges: Array, heights: Array, class_: str) -> Markup:
+    """The outline of a histogram."""
     path = f"M{number(axes.across(edges[0]))} {number(axes.up.start)}"
     for high, height in zip(edges[1:], heights, strict=True):
         path += f"V{number(axes.up(height))}H{number(axes.across(high))}"
@@ -369,39 +354,30 @@ def steps(axes: Placed, edges: Array, heights: Array, class_: str) -> Markup:
 
 
 def band(axes: Axes, low: float, high: float, class_: str = "band") -> Markup:
-    """A band between two heights, over the whole width."""
+    """A horizontal band."""
     top, bottom = axes.up(high), axes.up(low)
     width = axes.across.stop - axes.across.start
     return tag("rect", x=axes.across.start, y=top, width=width, height=bottom - top, class_=class_)
 
 
-@dataclass(frozen=True)
-class Bar:
-    """A category in a chart of grouped bars, with a share of the data and one of the samples."""
-
-    name: str
-    data: float
-    drawn: float
-
-
-def grouped_bars(groups: Sequence[Bar], width: float, top: float, title: str) -> Markup:
-    """Two horizontal bars for each category, to the right of its name; the axis ends at the share ``top``."""
-    names = [shorten(group.name, 14) for group in groups]
+def grouped_bars(groups: Sequence[tuple[str, float, float]], width: float, top: float, title: str) -> Markup:
+    """Two horizontal bars for each category, its shares of the data and of the samples; the axis ends at ``top``."""
+    names = [shorten(name, 14) for name, _, _ in groups]
     left = 8 + max((text_width(name, FONT) for name in names), default=0.0)
     across = Scale(0.0, top, left, width - 40)
     parts = []
-    for place, (name, group) in enumerate(zip(names, groups, strict=True)):
+    for place, (name, data, drawn) in enumerate(groups):
         y = 4 + _GROUP * place
-        parts.append(tag("text", name, tag("title", group.name), x=left - 6, y=y + 15, text_anchor="end"))
-        for share, class_, top in ((group.data, "data", y), (group.drawn, "drawn", y + 11)):
+        parts.append(tag("text", names[place], tag("title", name), x=left - 6, y=y + 15, text_anchor="end"))
+        for share, class_, start in ((data, "data", y), (drawn, "drawn", y + 11)):
             end = max(across(share), left)
-            parts.append(tag("rect", x=left, y=top, width=end - left, height=10.0, class_=f"bars {class_}"))
-            parts.append(tag("text", f"{100 * share:.0f} %", x=end + 4, y=top + 9, class_="value"))
+            parts.append(tag("rect", x=left, y=start, width=end - left, height=10.0, class_=f"bars {class_}"))
+            parts.append(tag("text", f"{100 * share:.0f} %", x=end + 4, y=start + 9, class_="value"))
     axis = tag("path", d=f"M{number(left)} 0V{number(4 + _GROUP * len(groups))}", class_="axis")
-    return drawing(width, 6 + _GROUP * len(groups), join(parts), axis, title=title)
+    return drawing(width, 6 + _GROUP * len(groups), *parts, axis, title=title)
 
 
-def key() -> Markup:
-    """The legend: the colours of the data and of the rows drawn from the model."""
-    items = (("data", "data"), ("drawn", "samples"))
-    return tag("p", *(tag("span", tag("i", class_=f"swatch {c}"), word) for c, word in items), class_="key")
+def key(items: Iterable[tuple[str, str]] = (("data", "data"), ("drawn", "samples")), note: str = "") -> Markup:
+    """A legend: the classes of colours and their meanings, and a note."""
+    spans = [tag("span", tag("i", class_=f"swatch {class_}"), word) for class_, word in items]
+    return tag("p", *spans, tag("span", note) if note else "", class_="key")

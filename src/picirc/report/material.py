@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sections of a report use: the table, rows drawn from the model, and how the columns depend on each other."""
+"""The input of the sections of a report: the table, rows drawn from the model, and mutual information."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from picirc.tables import TableModel
 Array = npt.NDArray[np.float64]
 
 FEWEST_DRAWN, MOST_DRAWN = 500, 4000  # rows drawn from the model, whatever the table has
-_RANGE = 0.005  # the fraction of the values that may lie beyond each end of an axis
-_ROOM = 0.1  # how far an axis reaches beyond these, as a fraction of its length
-_MOST_UNIT_BINS = 40  # counts that span fewer values than this have a bin for each
+_RANGE = 0.005  # the fraction of values that may lie beyond each end of an axis
+_ROOM = 0.1  # how far an axis extends beyond these quantiles, relative to their distance
+_MOST_UNIT_BINS = 40  # counts with fewer different values have a bin for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +47,16 @@ class Field:
         return bool(np.isnan(self.data).all())
 
     def limits(self) -> tuple[float, float]:
-        """The ends of an axis: all values but a few outliers, which would squeeze all others into a corner."""
+        """The range of an axis, without outliers."""
         return limits_of(self.observed if not self.empty else self.drawn, 0.02)
 
     def shares(self) -> tuple[Array, Array]:
-        """The shares of the categories among the data and among the rows drawn."""
+        """The shares of the categories in the data and in the rows drawn."""
         return category_shares(self.observed, len(self.labels)), category_shares(self.drawn, len(self.labels))
 
 
 def limits_of(values: Array, margin: float) -> tuple[float, float]:
-    """From where to where an axis reaches: all values but a few outliers, and a margin as a part of its length."""
+    """The range of an axis: all values but a few outliers, and a margin relative to its length."""
     low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
     room = _ROOM * (high - low)
     low, high = max(low - room, values.min()), min(high + room, values.max())
@@ -89,7 +89,7 @@ class Material:
 
     @cached_property
     def tree(self) -> LatentTree:
-        """The maximum spanning tree of the mutual information between columns, whatever latents the model has."""
+        """The maximum spanning tree of the mutual information between columns; the model may have another tree."""
         if len(self.fields) == 1:
             return LatentTree((-1,), ((0,),))
         return LatentTree.from_edges(maximum_spanning_tree(self.information))
@@ -112,7 +112,7 @@ def some_rows(rows: int, most: int, seed: tuple[int, ...]) -> npt.NDArray[np.int
 
 
 def gather(model: TableModel, table: Any, seed: int) -> Material:
-    """Encode the table, draw from the model, and measure how the columns depend on each other."""
+    """Encode the table, draw rows from the model, and estimate the mutual information between columns."""
     encoded = np.asarray(model.schema.encode(table), np.float64)
     count = int(np.clip(len(encoded), FEWEST_DRAWN, MOST_DRAWN))
     qpc = model.qpc
@@ -129,7 +129,7 @@ def gather(model: TableModel, table: Any, seed: int) -> Material:
         for place, column in enumerate(model.schema.columns)
     )
     kinds = ["categorical" if column.coded else "ordinal" for column in model.schema.columns]
-    # Equally many rows of both, because the estimate depends on the number of rows.
+    # As many rows of both, because the estimate depends on the number of rows.
     data = encoded[some_rows(len(encoded), count, (seed, 0))]
     both = [mutual_information(rows[:, : len(kinds)], kinds) for rows in (data, drawn[: len(data)].numpy())]
     return Material(model, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
@@ -141,7 +141,7 @@ def in_units(column: Any, codes: Array) -> Array:
 
 
 def edges_of(field: Field, most: int) -> Array:
-    """The edges of the bins of a column of numbers; counts are in the middle of theirs."""
+    """The edges of the bins of a column of numbers. Counts lie in the middle of their bins."""
     low, high = field.limits()
     values = field.observed if not field.empty else field.drawn
     if field.whole:
@@ -153,6 +153,6 @@ def edges_of(field: Field, most: int) -> Array:
 
 
 def densities(values: Array, edges: Array) -> Array:
-    """The share of the values in each bin divided by its width; values outside count towards the total."""
+    """The share of the values in each bin divided by its width. The total includes values outside."""
     counts = np.histogram(values, edges)[0]
     return counts / (max(len(values), 1) * np.diff(edges))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections about cells given the other cells of their rows: calibration, and the most surprising rows."""
+"""The sections on calibration and on the most surprising rows: cells given the other cells of their rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scipy import stats
 from torch import Tensor
 
 from picirc.report.drawing import Axes, Markup, band, bars, key, label, shorten, steps, tag
-from picirc.report.material import Array, Field, Material, densities
+from picirc.report.material import Array, Material, densities
 from picirc.tables.answers import Cell, CellDistributions, given_others, strange_cells
 
 LogDensity = Callable[[Array], Array]
@@ -24,8 +24,8 @@ BINS = 10
 MOST_RANKED_ROWS = 1000
 _MOST_NUMBERS = 2**26  # held in memory at once
 _FEWEST_ROWS = 100
-_SHOWN = 24  # columns in view, the worst first; the others are folded away
-_CRITICAL = 1.63  # a calibrated column exceeds this over √n once in a hundred times
+_SHOWN = 24  # columns that are visible, the worst first; the others are folded
+_CRITICAL = 1.63  # the distance of a calibrated column with n values exceeds this over √n with probability 1 %
 
 MOST_ROWS = 12
 _CELLS = 3  # named of each row
@@ -40,10 +40,10 @@ _FIGURES = {"row": "n", "log-density": "n roomy", "surprise": "n"}  # and their 
 
 @dataclass(frozen=True, eq=False)
 class Ranks:
-    """Where the values of a column lie in their conditional distributions, from 0 to 1."""
+    """The probability integral transforms of the values of a column."""
 
     name: str  # the name of the column
-    values: Array  # one number for each row with a value; uniform if the distributions are right
+    values: Array  # one for each observed value; uniform in [0, 1] if the conditional distributions are right
 
     @cached_property
     def distance(self) -> float:
@@ -59,14 +59,11 @@ class Ranks:
 
 
 def conditional_ranks(cells: CellDistributions, uniform: Tensor) -> Tensor:
-    """``P(X < x | others) + U · P(X = x | others)`` for every cell of a column.
-
-    The numbers are uniform when the conditional distributions are right: the probability integral transform, for
-    discrete columns the randomised one.
+    """The probability integral transform ``P(X < x | others) + U · P(X = x | others)`` of every cell of a column.
 
     Args:
         cells: The distributions of the cells.
-        uniform: ``(cells,)``, numbers U drawn from [0, 1).
+        uniform: ``(cells,)``, random numbers U in [0, 1), which are used for discrete columns.
     """
     below = cells.at_most()
     if cells.parts[0][0].discrete:
@@ -75,7 +72,7 @@ def conditional_ranks(cells: CellDistributions, uniform: Tensor) -> Tensor:
 
 
 def all_ranks(material: Material) -> tuple[list[Ranks], list[str]]:
-    """The ranks of every column with different values, and the columns whose family has no distribution function."""
+    """The ranks of every column that is not constant, and the columns whose family has no distribution function."""
     qpc = material.model.qpc
     afford = _MOST_NUMBERS // qpc.compiled.elements
     chosen = material.some(int(np.clip(afford, _FEWEST_ROWS, MOST_RANKED_ROWS)), purpose=2)
@@ -96,16 +93,17 @@ def all_ranks(material: Material) -> tuple[list[Ranks], list[str]]:
 
 
 def calibration_section(material: Material) -> Markup:
-    """A histogram for each column, those that are furthest off first."""
+    """A histogram for each column, the worst first."""
     found, without = all_ranks(material)
     if not found:
-        return tag("p", "No column has values to judge.", class_="note")
+        return tag("p", "No column has enough different values.", class_="note")
     found.sort(key=lambda ranks: -ranks.distance * math.sqrt(len(ranks.values)))
     off = sum(ranks.off for ranks in found)
     used = max(len(ranks.values) for ranks in found)
+    many = {0: "No column is", 1: "One column is"}.get(off, f"{off} columns are")
     words = (
-        f"{_columns(off)} not uniform at a significance level of 1 %, of {len(found)}; "
-        f"{used:,} rows were used. The grey band contains 95 % of the bars of a uniform distribution."
+        f"{many} not uniform at a significance level of 1 %, of {len(found)}; {used:,} rows were used. "
+        "The grey band contains 95 % of the bars of a uniform distribution."
     )
     parts = [tag("p", words, class_="note")]
     panels = [_panel(ranks) for ranks in found]
@@ -116,10 +114,6 @@ def calibration_section(material: Material) -> Markup:
     if without:
         parts.append(tag("p", f"Without a distribution function: {', '.join(without)}.", class_="note"))
     return Markup("".join(parts))
-
-
-def _columns(count: int) -> str:
-    return {0: "No column is", 1: "One column is"}.get(count, f"{count} columns are")
 
 
 def _panel(ranks: Ranks) -> Markup:
@@ -140,24 +134,23 @@ def _panel(ranks: Ranks) -> Markup:
 
 
 def surprises(log_density: LogDensity, rows: Array, values: Array, drawn: Array) -> tuple[Array, Array]:
-    """How far the log-density of each row lies below what the model expects of a row with the same cells missing.
+    """The expected log-density of a row with the same missing cells, minus the log-density of the row.
 
-    Densities over different cells cannot be compared directly. The expectation is estimated from rows drawn from the
-    model, without the cells that are missing in rows of the table; it is linear in the indicators of missing cells.
+    Densities of different cells cannot be compared directly. The expectation is estimated from rows drawn from the
+    model, with cells removed as in rows of the table. It is linear in the indicators of missing cells.
 
     Args:
-        log_density: The log-density of rows with NaN where cells are missing.
+        log_density: The log-density of rows, with NaN where cells are missing.
         rows: ``(rows, columns)``; NaN is missing.
         values: Their log-densities.
-        drawn: Rows drawn from the model, complete.
+        drawn: Complete rows drawn from the model.
 
     Returns:
-        The surprise of every row in nats, and that of the rows drawn, each with the same cells removed as a row of the
-        table.
+        The surprise in nats of the rows, and of the rows drawn, each with the missing cells of a row of the table.
     """
     missing = np.isnan(rows)
     patterns = np.unique(missing[:: 1 + len(rows) // _MOST_PATTERN_ROWS], axis=0)
-    masks = patterns[np.arange(len(drawn)) % len(patterns)]  # rare ones as often as the others
+    masks = patterns[np.arange(len(drawn)) % len(patterns)]  # rare patterns as often as frequent ones
     theirs = log_density(np.where(masks, np.nan, drawn))
     design = _design(masks)[np.isfinite(theirs)]
     square = design.T @ design + _SHRINK * np.eye(design.shape[1])
@@ -174,7 +167,7 @@ def _design(missing: npt.NDArray[np.bool_]) -> Array:
 
 
 def anomalies_section(material: Material) -> Markup:
-    """How surprising the rows are, and a table of the most surprising ones."""
+    """A table of the most surprising rows, and a histogram of all surprises."""
     rows, values = material.encoded, material.log_densities
     density = material.model.log_density_of_encoded
     found, drawn = surprises(density, rows.numpy(), values, material.drawn.numpy())
@@ -184,13 +177,13 @@ def anomalies_section(material: Material) -> Markup:
     lines = []
     for row, cells in zip(order.tolist(), strange, strict=True):
         named = [cell for cell in cells[:_CELLS] if cell.tail < _SURPRISING]
-        words = [_words(material, row, cell) for cell in named] or [tag("li", "no cell by itself", class_="quiet")]
+        words = [_words(material, row, cell) for cell in named] or [tag("li", "no single cell", class_="quiet")]
         numbers = (f"{row:,}", label(float(values[row]), 0.1), label(float(found[row]), 0.1))
         figures = (tag("td", text, class_=class_) for text, class_ in zip(numbers, _FIGURES.values(), strict=True))
         lines.append(tag("tr", *figures, tag("td", tag("ul", *words))))
     heads = [tag("th", text, class_=class_) for text, class_ in _FIGURES.items()]
-    table = tag("table", tag("thead", tag("tr", *heads, tag("th", "cells that do not fit the others"))),
-                tag("tbody", *lines))  # fmt: skip
+    head = tag("thead", tag("tr", *heads, tag("th", "surprising cells")))
+    table = tag("table", head, tag("tbody", *lines))
     return tag(
         "div", tag("div", table, class_="scroll", tabindex=0), _surprise_plot(found, drawn), class_="beside wide-first"
     )
@@ -198,8 +191,12 @@ def anomalies_section(material: Material) -> Markup:
 
 def _words(material: Material, row: int, cell: Cell) -> Markup:
     field = material.fields[cell.column]
-    has = _value(field, float(field.data[row]))
-    wanted = _value(field, _units(material, cell))
+    column = material.model.schema.columns[cell.column]
+    expected = cell.expected if column.coded else float(column.decode(np.array([cell.expected]), exact=True)[0])
+    has, wanted = (
+        shorten(field.labels[int(value)], 24) if field.labels else label(value)
+        for value in (float(field.data[row]), expected)
+    )
     chance = label(cell.tail, digits=2) if cell.tail >= 1e-6 else "< 1e-6"
     name = tag("b", shorten(field.name, 28), title=field.name)
     return tag(
@@ -207,17 +204,8 @@ def _words(material: Material, row: int, cell: Cell) -> Markup:
     )
 
 
-def _units(material: Material, cell: Cell) -> float:
-    column = material.model.schema.columns[cell.column]
-    return cell.expected if column.coded else float(column.decode(np.array([cell.expected]), exact=True)[0])
-
-
-def _value(field: Field, value: float) -> str:
-    return shorten(field.labels[int(value)], 24) if field.labels else label(value)
-
-
 def _surprise_plot(found: Array, drawn: Array) -> Markup:
-    """How surprising the rows are, against rows that the model itself drew."""
+    """Histograms of the surprise of the rows, and of rows drawn from the model."""
     both = np.concatenate([found, drawn])
     low, high = map(float, np.quantile(both[np.isfinite(both)], [0.001, 0.995]))  # outliers are in the table
     edges = np.linspace(low, max(high, low + 1.0), 31)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The explorer's page: it keeps what the user says in the address, asks the server, and draws the answers.
-// Names and labels come from data and may say anything, so text is only ever set as text.
+// The page of the explorer. It keeps its state in the address, queries the server, and draws the answers.
+// Names and labels come from data and may contain anything, so they are only ever set as text.
 
 // ---------------------------------------------------------------- elements
 
@@ -30,7 +30,7 @@ function number(value, span) {
   const size = span ? Math.abs(span) / 100 : Math.abs(value) / 100;
   const digits = clamp(Math.ceil(-Math.log10(size || 1)), 0, 12);
   if (Math.abs(value) >= 1e6 || Math.abs(value) < 1e-4) return value.toExponential(1).replace("e+", "e");
-  return value.toLocaleString("en", { maximumFractionDigits: digits, minimumFractionDigits: 0 });
+  return value.toLocaleString("en", { maximumFractionDigits: digits, signDisplay: "negative" });
 }
 
 const percent = p => (p >= 0.9995 ? "100 %" : p >= 0.0995 ? `${Math.round(100 * p)} %`
@@ -80,7 +80,7 @@ function problem(error) {
   $("problem").hidden = false;
 }
 
-// One question of a kind at a time: while one is under way only the latest of the others is kept.
+// Only one question of a kind is asked at a time. Of those asked meanwhile only the latest is kept.
 let underWay = 0;
 const count = change => { underWay += change; if (underWay) document.body.dataset.busy = "yes"; else delete document.body.dataset.busy; };
 
@@ -116,7 +116,7 @@ const readHash = () => {
     const found = JSON.parse(decodeURIComponent(location.hash.slice(1)));
     return found && typeof found === "object" ? found : {};
   } catch {
-    if (location.hash !== "#main") problem(new Error("The address ends in something that is no evidence; it is ignored."));
+    if (location.hash !== "#main") problem(new Error("The address contains no valid state and is ignored."));
     return {};
   }
 };
@@ -208,7 +208,7 @@ function tablePage(model) {
     const line = which => {
       const known = sets[which], answer = answers[which];
       const chips = [...known].map(([i, what]) => html("li", {}, html("button", {
-        type: "button", class: "chip", "aria-label": `Forget ${columns[i].name}`,
+        type: "button", class: "chip", "aria-label": `Remove ${columns[i].name}`,
         onclick: () => { active = which; set(i, null); },
       }, html("span", {}, words(i, what)), html("span", { class: "times", "aria-hidden": "true" }, "×"))));
       const facts = [];
@@ -222,7 +222,7 @@ function tablePage(model) {
       }, "AB"[which]);
       return html("div", { class: "known" }, tab,
         chips.length ? html("ul", { class: "chips" }, chips) : html("p", { class: "hint" },
-          which === active ? "Nothing is known yet: move a slider, drag over a histogram or choose a category." : "Nothing is known."),
+          which === active ? "No evidence yet. Move a slider, drag over a histogram, or choose a category." : "No evidence."),
         html("p", { class: "facts" }, facts.join(" · ")));
     };
     evidence.replaceChildren(line(0), ...(sets[1] ? [line(1)] : []));
@@ -286,7 +286,7 @@ function tablePage(model) {
 
   // --- the tree of dependencies
 
-  const tree = svg("svg", { class: "tree", role: "group", "aria-label": "Which columns depend on each other" });
+  const tree = svg("svg", { class: "tree", role: "group", "aria-label": "Dependencies between columns" });
   const layout = treeLayout(columns.length, model.edges);
 
   function drawTree() {
@@ -328,8 +328,8 @@ function tablePage(model) {
       found.cells.forEach((value, i) => { if (value !== null && !columns[i].empty) sets[active].set(i, { is: value }); });
       surprises = new Map(found.surprises.map(cell => [cell.column, cell]));
       const worst = found.surprises.filter(cell => cell.tail < 0.05).map(cell => shorten(columns[cell.column].name, 24));
-      rowNote.textContent = worst.length ? `Does not fit the rest: ${worst.join(", ")}. Forget a cell (×) to see what the model expects.`
-        : "Every cell fits the others. Forget a cell (×) to see what the model expects.";
+      rowNote.textContent = worst.length ? `Surprising: ${worst.join(", ")}. Remove a cell (×) to see its expected value.`
+        : "Every cell fits the others. Remove a cell (×) to see its expected value.";
       changed();
     } catch (error) { problem(error); }
   }
@@ -353,7 +353,7 @@ function tablePage(model) {
   // --- cards
 
   function shell(column, i, ...body) {
-    const clear = html("button", { type: "button", class: "quiet clear", "aria-label": `Forget ${column.name}`, hidden: true, onclick: () => { set(i, null); card.querySelector("h2").focus(); } }, "×");
+    const clear = html("button", { type: "button", class: "quiet clear", "aria-label": `Remove ${column.name}`, hidden: true, onclick: () => { set(i, null); card.querySelector("h2").focus(); } }, "×");
     const note = html("p", { class: "note", hidden: true });
     const card = html("article", { class: "card", "aria-labelledby": `name${i}` },
       html("header", {}, html("h2", { id: `name${i}`, tabindex: -1, title: column.name }, column.name), clear), note, body);
@@ -362,7 +362,7 @@ function tablePage(model) {
       clear.hidden = known === null;
       note.hidden = !surprise;
       note.classList.toggle("odd", Boolean(surprise) && surprise.tail < 0.05);
-      if (surprise) note.textContent = `${surprise.tail < 0.05 ? "Surprising" : "Fits"} (p ${surprise.tail < 0.001 ? "< 0.001" : "= " + surprise.tail.toPrecision(2)}); the others let expect ${label(surprise.expected)}`;
+      if (surprise) note.textContent = `${surprise.tail < 0.05 ? "Surprising" : "Fits"} (p ${surprise.tail < 0.001 ? "< 0.001" : "= " + surprise.tail.toPrecision(2)}); expected given the others: ${label(surprise.expected)}`;
     };
     return { card, mark };
   }
@@ -374,7 +374,7 @@ function tablePage(model) {
     const step = column.whole ? 1 : 10 ** Math.floor(Math.log10(span / 100));
     const slider = html("input", { type: "range", min: column.low, max: column.high, step: column.whole ? 1 : "any", "aria-label": `Value of ${column.name}`,
       oninput: () => set(i, { is: rounded(+slider.value) }) });
-    slider.addEventListener("keydown", event => { // "any" has no step of its own
+    slider.addEventListener("keydown", event => { // "any" has no step
       const move = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageUp: 10, PageDown: -10 }[event.key];
       if (!move) return;
       event.preventDefault();
@@ -417,7 +417,7 @@ function tablePage(model) {
       const width = W / heights.length;
       return heights.flatMap((h, k) => [[k * width, h], [(k + 1) * width, h]]);
     };
-    const curve = heights => { // through the middle of the bins, so that it looks like the density that it is
+    const curve = heights => { // through the middles of the bins, to look like a density
       if (counts) return outline(heights);
       const width = W / heights.length;
       return [[0, heights[0]], ...heights.map((h, k) => [(k + 0.5) * width, h]), [W, heights.at(-1)]];
@@ -436,7 +436,7 @@ function tablePage(model) {
       found.forEach((f, k) => { if (f) parts.push(svg("path", { class: `area set${k}`, d: `${line(f.heights)}V${H}H0Z` })); });
       if (before && evident) parts.push(svg("path", { class: "before", d: line(before.heights) }));
       found.forEach((f, k) => { if (f) parts.push(svg("path", { class: `curve set${k}`, d: line(f.heights) })); });
-      // Single values have a probability of their own: a bar whose full height is 100 %.
+      // Atoms have a probability: a bar whose full height is 100 %.
       const spike = (name, share, value, shift) => svg("line", { class: `spike ${name}`, x1: clamp(x(value) + shift, 3, W - 3), x2: clamp(x(value) + shift, 3, W - 3), y1: H, y2: H - (H - 14) * share });
       column.spikes.forEach((value, j) => {
         if (value < column.low || value > column.high) return;
@@ -489,7 +489,7 @@ function tablePage(model) {
     const buttons = column.labels.map((label, k) => html("button", { type: "button", class: "category", "aria-pressed": "false", disabled: column.empty, onclick: () => toggle(k) },
       html("span", { class: "label" }, label === "" ? "(empty text)" : String(label)), html("span", { class: "share" }),
       html("span", { class: "bars", "aria-hidden": "true" }, html("i", { class: "data" }), html("i", { class: "set0" }), html("i", { class: "set1" }))));
-    const { card, mark } = shell(column, i, column.empty ? html("p", { class: "hint" }, "This column had no values.") : null,
+    const { card, mark } = shell(column, i, column.empty ? html("p", { class: "hint" }, "This column has no values.") : null,
       html("div", { class: "categories", role: "group", "aria-label": `Categories of ${column.name}` }, buttons));
 
     const chosen = what => (!what ? [] : "is" in what ? [what.is] : what.in || []);
@@ -537,7 +537,7 @@ function tablePage(model) {
     html("main", { id: "main", class: "cards", tabindex: -1 }, cards.map(card => card.element)),
     html("aside", { "aria-label": "Tree and rows" },
       html("details", { class: "panel", open: true }, html("summary", {}, html("h2", {}, "Dependencies")), html("div", { class: "scroll" }, tree),
-        html("p", { class: "hint" }, "Thicker lines: the columns tell more about each other.")), rowsPanel)), drawnRows, legend(model));
+        html("p", { class: "hint" }, "Thicker lines mean more mutual information.")), rowsPanel)), drawnRows, legend(model));
   restore();
   current = changed;
   addEventListener("hashchange", () => { restore(); changed(); });
@@ -554,7 +554,7 @@ function legend(model) {
     model.columns.some(column => column.spikes?.length) ? html("span", {}, html("i", { class: "key spike" }), "probability of a single value, up to 100 %") : null);
 }
 
-// Rows and depths of an outline of the tree, from the column that has most neighbours.
+// The rows and depths of an outline of the tree; the root is the column with the most neighbours.
 function treeLayout(n, edges) {
   const near = Array.from({ length: n }, () => []);
   for (const { ends: [a, b], nats } of edges) { near[a].push({ to: b, nats }); near[b].push({ to: a, nats }); }
@@ -575,9 +575,9 @@ function imagePage(model) {
   const { width, height, levels } = model, size = width * height;
   let pixels = Array(size).fill(null), tool = "draw", brush = width > 12 ? 2 : 1, example = -1, seed = 0, cursor = { x: width >> 1, y: height >> 1 };
   const canvas = html("canvas", { class: "editor", tabindex: 0, role: "application", "aria-roledescription": "image",
-    "aria-label": "The image. Arrow keys move the cursor; space draws ink, backspace rubs out." });
+    "aria-label": "The image. Arrow keys move the cursor, space draws, backspace erases." });
   const picture = label => { const c = html("canvas", { width, height, role: "img", "aria-label": label }); return { element: html("figure", {}, c, html("figcaption", {}, label)), canvas: c }; };
-  const mean = picture("Mean of what is missing"), spread = picture("Standard deviation"), latents = picture("Latents along their tree");
+  const mean = picture("Mean of the missing pixels"), spread = picture("Standard deviation"), latents = picture("Latents along their tree");
   const samples = Array.from({ length: 6 }, (_, k) => picture(`Sample ${k + 1}`));
   const facts = html("p", { class: "facts big" });
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -589,7 +589,7 @@ function imagePage(model) {
     context.putImageData(image, 0, 0);
   }
   const grey = values => k => { const s = shade(values[k] ?? 0); return [s, s, s]; };
-  // From blue over grey to orange along the latent's grid; the less certain, the paler.
+  // From blue over grey to orange along the grid of the latent; paler if less certain.
   const hue = ([where, certain]) => {
     const ends = [[43, 108, 176], [150, 150, 150], [217, 115, 22]], t = clamp(where, 0, 1) * 2, k = Math.min(1, Math.floor(t));
     const strong = 0.25 + 0.75 * clamp(certain, 0, 1), paper = dark.matches ? 27 : 255;
@@ -610,7 +610,7 @@ function imagePage(model) {
     if (document.activeElement === canvas) { context.strokeStyle = "#d97316"; context.lineWidth = 2; context.strokeRect(cursor.x * scale + 1, cursor.y * scale + 1, scale - 2, scale - 2); }
   }
 
-  // Each pixel in the colour of its latent, with the tree of the latents on top.
+  // Each pixel has the colour of its latent. The tree of the latents is drawn on top.
   function drawLatents(values) {
     const scale = Math.max(8, Math.floor(280 / Math.max(width, height))), middle = k => [(k % width + 0.5) * scale, (Math.floor(k / width) + 0.5) * scale];
     latents.canvas.width = width * scale; latents.canvas.height = height * scale;
@@ -670,7 +670,7 @@ function imagePage(model) {
   });
   const hide = test => { for (let k = 0; k < size; k++) if (test(k % width, Math.floor(k / width))) pixels[k] = null; changed(); };
   const button = (text, onclick, attributes = {}) => html("button", { type: "button", onclick, ...attributes }, text);
-  const tools = ["draw", "erase"].map(name => button(name === "draw" ? "Draw" : "Rub out", () => { tool = name; tools.forEach((b, k) => b.setAttribute("aria-pressed", String(["draw", "erase"][k] === name))); }, { "aria-pressed": String(name === "draw") }));
+  const tools = ["draw", "erase"].map(name => button(name === "draw" ? "Draw" : "Erase", () => { tool = name; tools.forEach((b, k) => b.setAttribute("aria-pressed", String(["draw", "erase"][k] === name))); }, { "aria-pressed": String(name === "draw") }));
 
   async function load(which) {
     try { pixels = (await fetchJson("example", { number: which })).pixels.map(p => (p === null ? null : Math.round(p))); example = which; changed(); } catch (error) { problem(error); }
@@ -682,19 +682,19 @@ function imagePage(model) {
       const found = context.getImageData(0, 0, width, height).data;
       pixels = Array.from({ length: size }, (_, k) => Math.round((levels - 1) * (0.2126 * found[4 * k] + 0.7152 * found[4 * k + 1] + 0.0722 * found[4 * k + 2]) / 255));
       changed();
-    } catch { problem(new Error("This file is no image that the browser can read.")); }
+    } catch { problem(new Error("The browser cannot read this file as an image.")); }
   }
   show(html("header", { class: "top" }, html("div", {}, html("h1", {}, model.name), html("p", { class: "hint" }, `images of ${height} × ${width} pixels, ${levels} levels`)), html("div", { class: "tools" }, copyButton())),
     html("main", { id: "main", class: "image", tabindex: -1 },
       html("section", { class: "card", "aria-label": "The image" }, html("h2", {}, "What is known"), canvas,
-        html("p", { class: "hint" }, "The checked pattern is unknown: the model completes it."),
+        html("p", { class: "hint" }, "The checked pattern marks unknown pixels, which the model completes."),
         html("div", { class: "tools" }, tools, html("label", { class: "inline" }, "Brush ", html("input", { type: "range", min: 1, max: 4, value: brush, oninput: event => { brush = +event.target.value; } }))),
         html("div", { class: "tools" }, button("Hide top", () => hide((x, y) => y < height / 2)), button("Hide bottom", () => hide((x, y) => y >= height / 2)), button("Hide left", () => hide(x => x < width / 2)), button("Hide right", () => hide(x => x >= width / 2))),
         html("div", { class: "tools" }, model.examples ? [button("‹ Example", () => load((example - 1 + model.examples) % model.examples)), button("Example ›", () => load((example + 1) % model.examples))] : null,
           button("All unknown", () => hide(() => true)), button("Blank", () => { pixels = Array(size).fill(0); changed(); }),
           html("label", { class: "file" }, "Load an image", html("input", { type: "file", accept: "image/*", onchange: event => event.target.files[0] && open(event.target.files[0]) })))),
       html("section", { class: "card results", "aria-label": "What the model says" }, html("div", { class: "head" }, html("h2", {}, "What the model says"), button("Other samples", () => { seed += 1; changed(); })), facts,
-        html("div", { class: "pictures few" }, mean.element, spread.element, latents.element), html("p", { class: "hint" }, model.edges.length ? "A latent is blue or orange depending on where on its axis the posterior lies, and pale where that is uncertain." : ""), html("h3", {}, "Samples of what is missing"), html("div", { class: "pictures" }, samples.map(s => s.element)))));
+        html("div", { class: "pictures few" }, mean.element, spread.element, latents.element), html("p", { class: "hint" }, model.edges.length ? "The colour of a latent shows the position of its posterior, from blue to orange. Pale means uncertain." : ""), html("h3", {}, "Samples of the missing pixels"), html("div", { class: "pictures" }, samples.map(s => s.element)))));
   latents.element.hidden = true;
   restore();
   current = changed;
@@ -760,7 +760,7 @@ function sequencePage(model) {
   }
   const restore = () => { const state = readHash(); open(Number.isInteger(state.s) ? clamp(state.s, 0, model.sequences.length - 1) : 0, state); };
 
-  // --- charts: all of them have the times of the rows and of the forecast below each other
+  // --- charts, which share one time axis
 
   const frame = () => { const low = series.at[0], high = Math.max(series.at.at(-1), answer.at.at(-1)), span = high - low || 1; return value => L + (R - L) * (value - low) / span; };
   const chart = (name, H) => { const plot = svg("svg", { class: "plot chart", viewBox: `0 0 ${W} ${H + 18}`, role: "img" }); return { plot, H, element: html("section", { class: "card series", "aria-label": name }, html("h2", {}, name), plot) }; };
@@ -836,7 +836,7 @@ function sequencePage(model) {
       const under = mean.map((m, k) => m - 2 * std[k]), over = mean.map((m, k) => m + 2 * std[k]), low = Math.min(...under), high = Math.max(...over);
       const y = value => H - (H - 4) * (value - low) / (high - low || 1);
       made.plot.replaceChildren(...levels(low, high, H, y), svg("path", { class: "area set0", d: strip(x, at, under, over, y) }), svg("path", { class: "curve set0", d: path(at.map((t, k) => [x(t), y(mean[k])])) }), ...timeAxis(x, H));
-      made.plot.setAttribute("aria-label", `The latent given the rows so far: at the last one ${mean.at(-1).toFixed(2)} plus or minus ${(2 * std.at(-1)).toFixed(2)}`);
+      made.plot.setAttribute("aria-label", `The filtered latent; at the last row ${mean.at(-1).toFixed(2)} plus or minus ${(2 * std.at(-1)).toFixed(2)}`);
     };
     return made;
   });
@@ -864,7 +864,7 @@ function sequencePage(model) {
     const input = column.labels
       ? html("select", { "aria-label": `Value of ${column.name}`, onchange: () => change(row, i, input.value === "" ? null : column.labels[+input.value]) }, html("option", { value: "" }, "unknown"), column.labels.map((label, k) => html("option", { value: k }, shorten(String(label), 40))))
       : html("input", { type: "number", step: "any", placeholder: "unknown", "aria-label": `Value of ${column.name}`, onchange: () => change(row, i, input.value === "" ? null : +input.value) });
-    const undo = html("button", { type: "button", class: "link", "aria-label": `Take ${column.name} from the data again`, onclick: () => change(row, i, undefined) }, "as it was");
+    const undo = html("button", { type: "button", class: "link", "aria-label": `Restore ${column.name} from the data`, onclick: () => change(row, i, undefined) }, "undo");
     const refresh = () => {
       const value = valueOf(row, i);
       if (document.activeElement !== input || column.labels) input.value = value === null ? "" : column.labels ? column.labels.indexOf(value) : value;
@@ -878,7 +878,7 @@ function sequencePage(model) {
     untilText.textContent = `${until} (${series.times[until - 1]})`;
     stepsText.textContent = steps;
     if (document.activeElement !== rowInput) rowInput.value = row;
-    rowNote.textContent = row >= until ? `Row ${row} (${series.times[row]}) comes after the observed part.` : `Row ${row}: ${series.times[row]}. Change a value or empty it, and the forecast follows.`;
+    rowNote.textContent = row >= until ? `Row ${row} (${series.times[row]}) comes after the known rows.` : `Row ${row}: ${series.times[row]}. Change or clear a value to update the forecast.`;
     editors.forEach(editor => editor.refresh());
   }
   function draw() {
@@ -901,7 +901,7 @@ function sequencePage(model) {
           html("div", { class: "stepper" }, html("label", { for: "row" }, "Row"),
             html("button", { type: "button", "aria-label": "Previous row", onclick: () => { row = clamp(row - 1, 0, series.at.length - 1); changed(); } }, "‹"), rowInput,
             html("button", { type: "button", "aria-label": "Next row", onclick: () => { row = clamp(row + 1, 0, series.at.length - 1); changed(); } }, "›")),
-          rowNote, editors.map(editor => editor.element), html("p", { class: "hint" }, "Or drag a dot of a series up and down.")))),
+          rowNote, editors.map(editor => editor.element), html("p", { class: "hint" }, "You can also drag a dot of a series up and down.")))),
     html("footer", { class: "legend" }, html("span", {}, html("i", { class: "key dot" }), "known"), html("span", {}, html("i", { class: "key dot edited" }), "changed"), html("span", {}, html("i", { class: "key dot hollow" }), "in the data, hidden from the model"),
       html("span", {}, html("i", { class: "key set1" }), "forecast: median, 50 % and 90 %")));
   current = () => (series ? changed() : restore());
@@ -1009,7 +1009,7 @@ function unitGraph(units) {
   return graph(nodes, units.edges, "The units of the circuit, inputs at the bottom");
 }
 
-// Layers by the longest way from a root; within a layer nodes stand below the middle of those above them.
+// Layers by the longest path from a root; within a layer nodes are centred below their parents.
 function graph(nodes, edges, label) {
   const depth = nodes.map(() => 0);
   for (let round = 0; round < nodes.length; round++) {
