@@ -27,21 +27,20 @@ from picirc.symbolic.build import check_structure
 
 @final
 class HCLT(Model):
-    """A latent tree or region graph with tables: categorical latents, one free number for each sum weight.
+    """A latent tree or region graph with tables: categorical latents, and one free parameter for each sum weight.
 
     On the tree of ``hidden_chow_liu`` this is the hidden Chow–Liu tree of the literature, the baseline for PICs: the
-    same circuit, without a continuum behind its states.
+    same circuit without continuous latents behind its states.
 
     Args:
         structure: A latent tree or a region graph.
         inputs: The family of all variables, or one for each.
         states: The number of states of each latent.
-        product: For region graphs ``"cp"`` or ``"tucker"``.
+        product: ``"cp"`` or ``"tucker"``, for region graphs.
         generator: The source of the random initial parameters.
         dtype: Their floating-point type.
-        correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its state,
-            in every state with a matrix of its own. On ``pc.star(n)`` this is a mixture of normal distributions with
-            full covariances.
+        correlated: Whether the Gaussian variables of a family on one latent are correlated given its state, with a
+            matrix for each state. On ``pc.star(n)`` this is a mixture of normal distributions with full covariances.
 
     Example:
         >>> import picirc as pc
@@ -66,12 +65,9 @@ class HCLT(Model):
     ) -> None:
         super().__init__()
         check_structure(structure)
-        self.structure = structure
+        self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
         self.states = states = check_integer("states", states)
-        self.step_size = 0.1
-        self.product = product
-        self.families = as_columns(inputs, structure.n_variables)
-        self.correlated = correlated
+        self.product, self.correlated, self.step_size = product, correlated, 0.1
         self.plan = plan_structure(structure, self.families, product, correlated)
 
         def table(*shape: int) -> nn.Parameter:
@@ -86,11 +82,11 @@ class HCLT(Model):
         )
 
     def states_of(self, points: int) -> int:
-        """The number of states, which no rule decides."""
+        """The number of states, which does not depend on a rule."""
         return self.states
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
-        """Place the states of variables with infinitely many values at values of the data."""
+        """Start the states of variables with infinitely many values from values of the data."""
         if not self.fresh:
             return
         with torch.no_grad():
@@ -126,7 +122,7 @@ class HCLT(Model):
                 table.copy_(raw_correlation(begun.matrix))
 
     def parameters_of_circuit(self) -> Parameters:
-        """The numbers of the circuit: normalised weights and valid input parameters."""
+        """The parameters of the circuit: normalised weights and valid input parameters."""
         weights = tuple(probabilities(w) for w in self.weights)
         mixtures = tuple(w.softmax(1) for w in self.mixtures)
         groups = self.plan.inputs
@@ -135,7 +131,7 @@ class HCLT(Model):
         return Parameters(weights, mixtures, inputs, matrices)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
-        """The circuit with the current parameters; there is no rule."""
+        """The circuit with the current parameters. There is no rule."""
         self.training_rule(rule)
         return quadrature_of(self.plan, {STATES: self.states}, self.parameters_of_circuit())
 
