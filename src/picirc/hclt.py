@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from picirc.checks import check_integer
 from picirc.clusters import Clusters
@@ -95,20 +96,30 @@ class HCLT(Model):
                     columns = torch.as_tensor(step.columns, device=x.device)
                     start = step.family.initial(x[:, columns].T.double(), self.states, generator)
                     raw.copy_(step.family.unconstrain(start))
-            if self.blocks and isinstance(self.structure, LatentTree) and self.structure.n_latents == 1 and len(x) > 1:
-                self._begin_with_clusters(x.double(), generator)
+            if self.blocks and isinstance(self.structure, LatentTree) and len(x) > 1:
+                self._begin_with_clusters(x.double(), self.structure, generator)
 
-    def _begin_with_clusters(self, x: Tensor, generator: torch.Generator) -> None:
-        """Fit the states of a mixture to clusters of the rows."""
-        label = Clusters.find(x, self.families, self.states, generator).of(x)
-        flow = torch.nn.functional.one_hot(label, self.states).T.to(x.dtype)  # (states, rows)
-        self.weights[0].copy_((flow.sum(1) + 1).log().expand_as(self.weights[0]))
+    def _begin_with_clusters(self, x: Tensor, tree: LatentTree, generator: torch.Generator) -> None:
+        """Fit the states of each latent to clusters of its own columns, and the edges to how often these meet."""
+        flows = []  # for each latent (states, rows)
+        for own in map(list, tree.variables):
+            clusters = Clusters.find(x[:, own], [self.families[v] for v in own], self.states, generator)
+            flows.append(one_hot(clusters.of(x[:, own]), self.states).T.to(x.dtype))
+        for block, weights in zip(self.plan.blocks, self.weights, strict=True):
+            for row, (unit, _, _) in enumerate(block.integrals):
+                latent = int(unit.variables[0].removeprefix("z"))
+                parent = tree.parents[latent]
+                above = flows[parent] if parent >= 0 else x.new_ones(1, len(x))
+                counts = above @ flows[latent].T  # (o, z)
+                weights[row, 0] = (counts + 1 / len(above)).log()
+        latent_of = {v: latent for latent, own in enumerate(tree.variables) for v in own}
         for step, raw in zip(self.plan.inputs, self.inputs, strict=True):
             columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
+            flow = torch.stack([flows[latent_of[int(v)]] for v in step.columns])  # (inputs, states, rows)
             old = step.family.constrain(raw.double())
             if step.correlation is None:
                 missing = columns.isnan()
-                seen = flow.expand(len(columns), -1, -1).masked_fill(missing.unsqueeze(1), 0.0)
+                seen = flow.masked_fill(missing.unsqueeze(1), 0.0)
                 statistics = step.family.expected_statistics(
                     old, columns.masked_fill(missing, step.family.neutral), seen
                 )
@@ -116,8 +127,8 @@ class HCLT(Model):
             else:
                 table = self.correlations[step.correlation]
                 assert isinstance(step.family, Gaussian)
-                block = Block(step.family, old, correlation(table.double(), len(columns)))
-                begun = block.from_statistics(block.statistics(columns, flow), len(columns), 1.0)
+                joint = Block(step.family, old, correlation(table.double(), len(columns)))
+                begun = joint.from_statistics(joint.statistics(columns, flow[0]), len(columns), 1.0)
                 raw.copy_(step.family.unconstrain(begun.params))
                 table.copy_(raw_correlation(begun.matrix))
 
