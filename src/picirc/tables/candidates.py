@@ -33,6 +33,7 @@ from picirc.tables.defaults import (
     BLOCKS,
     FEWEST_STAR_COLUMNS,
     LEAST_GAIN,
+    MOST_BLOCK_STATES,
     MOST_TREE_COLUMNS,
     MOST_WORK,
     RACE_PART,
@@ -361,14 +362,16 @@ class Mixtures:
             if place in tried:
                 return tried[place].worth
             states, before = place.states, sum(other.states for other in tried)
-            allowed = groups * states <= chosen.states and work * (before + states) <= MOST_WORK
+            most = MOST_BLOCK_STATES if place.block else chosen.states
+            allowed = groups * states <= min(most, chosen.states) and work * (before + states) <= MOST_WORK
             if states < 1 or (states > 1 and not allowed):
                 return -math.inf
             tried[place] = self._at(place, len(tried))
             return tried[place].worth
 
         best = search(score, Place(1, chosen.smoothing), [_times(states=4.0)])
-        best = search(score, best, self._moves if task.judged else [])
+        for moves in self._moves if task.judged else ():
+            best = search(score, best, moves)
         found = tried[best]
         if task.sharpens and not self.classes:
             return Fitted.of(task, "mixture", found.chosen, task.sharpened(found.members, found.chosen))
@@ -379,17 +382,17 @@ class Mixtures:
         return replace(found, model=_averaged(whole))
 
     @property
-    def _moves(self) -> list[Move]:
-        """How the search goes on from the best number of states."""
+    def _moves(self) -> list[list[Move]]:
+        """How the search goes on from the best number of states: into blocks, then to the best numbers for them."""
         if self.classes:
-            return [_times(smoothing=3.0)]
-        steps = [_times(states=2.0), _times(states=0.5), _times(smoothing=1 / 3), _times(smoothing=3.0)]
+            return [[_times(smoothing=3.0)]]
+        sizes = [_times(states=2.0), _times(states=0.5), _times(smoothing=0.25), _times(smoothing=4.0)]
         width = self.task.schema.width
         # The average of several trees is not a tree, so tables with several members have a single latent.
         if self.chosen.members > 1 or width > MOST_TREE_COLUMNS:
-            return steps
+            return [sizes]
         blocks = [(block, states) for block in BLOCKS if block < width for states in BLOCK_STATES]
-        return [*(_into_blocks(block, states) for block, states in blocks), *steps]
+        return [[_into_blocks(block, states) for block, states in blocks], sizes]
 
     def _at(self, place: Place, done: int) -> Fitted:
         """The members at a place, after so many others were tried."""
