@@ -8,6 +8,7 @@ from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from picirc.checks import check_integer
 from picirc.clusters import Clusters
@@ -27,21 +28,20 @@ from picirc.symbolic.build import check_structure
 
 @final
 class HCLT(Model):
-    """A latent tree or region graph with tables: categorical latents, one free number for each sum weight.
+    """A latent tree or region graph with tables: categorical latents, and one free parameter for each sum weight.
 
     On the tree of ``hidden_chow_liu`` this is the hidden Chow–Liu tree of the literature, the baseline for PICs: the
-    same circuit, without a continuum behind its states.
+    same circuit without continuous latents behind its states.
 
     Args:
         structure: A latent tree or a region graph.
         inputs: The family of all variables, or one for each.
         states: The number of states of each latent.
-        product: For region graphs ``"cp"`` or ``"tucker"``.
+        product: ``"cp"`` or ``"tucker"``, for region graphs.
         generator: The source of the random initial parameters.
         dtype: Their floating-point type.
-        correlated: Whether the Gaussian variables of one family that hang on one latent are correlated given its state,
-            in every state with a matrix of its own. On ``pc.star(n)`` this is a mixture of normal distributions with
-            full covariances.
+        correlated: Whether the Gaussian variables of a family on one latent are correlated given its state, with a
+            matrix for each state. On ``pc.star(n)`` this is a mixture of normal distributions with full covariances.
 
     Example:
         >>> import picirc as pc
@@ -66,12 +66,9 @@ class HCLT(Model):
     ) -> None:
         super().__init__()
         check_structure(structure)
-        self.structure = structure
+        self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
         self.states = states = check_integer("states", states)
-        self.step_size = 0.1
-        self.product = product
-        self.families = as_columns(inputs, structure.n_variables)
-        self.correlated = correlated
+        self.product, self.correlated, self.step_size = product, correlated, 0.1
         self.plan = plan_structure(structure, self.families, product, correlated)
 
         def table(*shape: int) -> nn.Parameter:
@@ -86,11 +83,11 @@ class HCLT(Model):
         )
 
     def states_of(self, points: int) -> int:
-        """The number of states, which no rule decides."""
+        """The number of states, which does not depend on a rule."""
         return self.states
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
-        """Place the states of variables with infinitely many values at values of the data."""
+        """Start the states of variables with infinitely many values from values of the data."""
         if not self.fresh:
             return
         with torch.no_grad():
@@ -99,20 +96,30 @@ class HCLT(Model):
                     columns = torch.as_tensor(step.columns, device=x.device)
                     start = step.family.initial(x[:, columns].T.double(), self.states, generator)
                     raw.copy_(step.family.unconstrain(start))
-            if self.blocks and isinstance(self.structure, LatentTree) and self.structure.n_latents == 1 and len(x) > 1:
-                self._begin_with_clusters(x.double(), generator)
+            if self.blocks and isinstance(self.structure, LatentTree) and len(x) > 1:
+                self._begin_with_clusters(x.double(), self.structure, generator)
 
-    def _begin_with_clusters(self, x: Tensor, generator: torch.Generator) -> None:
-        """Fit the states of a mixture to clusters of the rows."""
-        label = Clusters.find(x, self.families, self.states, generator).of(x)
-        flow = torch.nn.functional.one_hot(label, self.states).T.to(x.dtype)  # (states, rows)
-        self.weights[0].copy_((flow.sum(1) + 1).log().expand_as(self.weights[0]))
+    def _begin_with_clusters(self, x: Tensor, tree: LatentTree, generator: torch.Generator) -> None:
+        """Fit the states of each latent to clusters of its own columns, and the edges to how often these meet."""
+        flows = []  # for each latent (states, rows)
+        for own in map(list, tree.variables):
+            clusters = Clusters.find(x[:, own], [self.families[v] for v in own], self.states, generator)
+            flows.append(one_hot(clusters.of(x[:, own]), self.states).T.to(x.dtype))
+        for block, weights in zip(self.plan.blocks, self.weights, strict=True):
+            for row, (unit, _, _) in enumerate(block.integrals):
+                latent = int(unit.variables[0].removeprefix("z"))
+                parent = tree.parents[latent]
+                above = flows[parent] if parent >= 0 else x.new_ones(1, len(x))
+                counts = above @ flows[latent].T  # (o, z)
+                weights[row, 0] = (counts + 1 / len(above)).log()
+        latent_of = {v: latent for latent, own in enumerate(tree.variables) for v in own}
         for step, raw in zip(self.plan.inputs, self.inputs, strict=True):
             columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
+            flow = torch.stack([flows[latent_of[int(v)]] for v in step.columns])  # (inputs, states, rows)
             old = step.family.constrain(raw.double())
             if step.correlation is None:
                 missing = columns.isnan()
-                seen = flow.expand(len(columns), -1, -1).masked_fill(missing.unsqueeze(1), 0.0)
+                seen = flow.masked_fill(missing.unsqueeze(1), 0.0)
                 statistics = step.family.expected_statistics(
                     old, columns.masked_fill(missing, step.family.neutral), seen
                 )
@@ -120,13 +127,13 @@ class HCLT(Model):
             else:
                 table = self.correlations[step.correlation]
                 assert isinstance(step.family, Gaussian)
-                block = Block(step.family, old, correlation(table.double(), len(columns)))
-                begun = block.from_statistics(block.statistics(columns, flow), len(columns), 1.0)
+                joint = Block(step.family, old, correlation(table.double(), len(columns)))
+                begun = joint.from_statistics(joint.statistics(columns, flow[0]), len(columns), 1.0)
                 raw.copy_(step.family.unconstrain(begun.params))
                 table.copy_(raw_correlation(begun.matrix))
 
     def parameters_of_circuit(self) -> Parameters:
-        """The numbers of the circuit: normalised weights and valid input parameters."""
+        """The parameters of the circuit: normalised weights and valid input parameters."""
         weights = tuple(probabilities(w) for w in self.weights)
         mixtures = tuple(w.softmax(1) for w in self.mixtures)
         groups = self.plan.inputs
@@ -135,7 +142,7 @@ class HCLT(Model):
         return Parameters(weights, mixtures, inputs, matrices)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
-        """The circuit with the current parameters; there is no rule."""
+        """The circuit with the current parameters. There is no rule."""
         self.training_rule(rule)
         return quadrature_of(self.plan, {STATES: self.states}, self.parameters_of_circuit())
 

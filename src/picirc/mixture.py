@@ -35,9 +35,9 @@ _PIECE = 2**24  # elements of a matrix (points, data points)
 class TreeMixture(Model):
     """A continuous mixture of trees, ``p(x) = ∫ p(z) ∏ p(x_i | x_parent(i), z) dz`` with a normal vector z.
 
-    Where variables are independent given z it is the star ``PIC(pc.star(n), …, dims=d)``. In the circuit each latent of
-    the tree is a copy of its variable, and all functions depend on z; so every query is exact. The likelihood of
-    complete rows is one matrix product.
+    With variables that are independent given z it would be the star ``PIC(pc.star(n), …, dims=d)``. In the circuit
+    each latent of the tree is a copy of its variable, and all functions depend on z, so every query is exact. The
+    likelihood of complete rows is one matrix product.
 
     Args:
         structure: A latent tree with one variable for each latent, such as ``pc.hidden_chow_liu(data)``.
@@ -83,7 +83,7 @@ class TreeMixture(Model):
         )
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
-        """The circuit with these points of z; of a random rule the one that is not moved is taken."""
+        """Integrate z with a rule; a random rule is taken without its shift."""
         own = self.training_rule(rule)
         fixed = own.rule if isinstance(own, RandomRule) else own
         assert isinstance(fixed, VectorRule)
@@ -103,7 +103,7 @@ class TreeMixture(Model):
         return quadrature_of(self._whole, sizes, parameters, grids, partial(refined, self, fixed), compiled)
 
     def training_rule(self, rule: object = None) -> RandomRule | VectorRule:
-        """Points that are moved at random in every step."""
+        """The given rule, or 1,024 randomly shifted Sobol points."""
         if rule is None:
             return shifted(sobol(1024, self.dims))
         if not isinstance(rule, VectorRule | RandomRule) or rule.dims != self.dims:
@@ -112,11 +112,11 @@ class TreeMixture(Model):
         return rule
 
     def weight_decay(self, rows: int) -> float:
-        """As for a PIC: decay pulls towards one tree."""
+        """As for a PIC; decay pulls towards one tree."""
         return min(5.0, 8000 / rows)
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
-        """Let all trees begin with the tables of the data, smoothed."""
+        """Start all trees from the smoothed tables of the data."""
         if not self.fresh:
             return
         for bank, block in zip(self.integrals, self.plan.blocks, strict=True):
@@ -154,7 +154,7 @@ class TreeMixture(Model):
         return found
 
     def _copies(self, family: Family, inputs: int, points: int) -> Tensor:
-        """Inputs that are certain of their latents' values, ``(inputs, points · values, P)``."""
+        """Inputs that equal their latents, ``(inputs, points · values, P)``."""
         like = next(self.parameters())
         assert isinstance(family, Bernoulli | Categorical)
         raw = LARGEST_LOGIT * (2 * torch.eye(family.values, dtype=like.dtype, device=like.device) - 1)
@@ -163,7 +163,7 @@ class TreeMixture(Model):
 
 
 class _Trees(CompiledCircuit):
-    """The compiled circuit of such a mixture, with a shorter way for complete rows."""
+    """The compiled circuit of such a mixture, with a faster path for complete rows."""
 
     def __init__(self, plan: Plan, sizes: Mapping[Hashable, int], columns: Sequence[int]) -> None:
         super().__init__(plan.schedule, sizes)
@@ -188,7 +188,7 @@ class _Trees(CompiledCircuit):
         return torch.cat([(matrix @ self._cells(x.long(), tables) + base.unsqueeze(1)).logsumexp(0) for x in pieces])
 
     def _cells(self, codes: Tensor, tables: Sequence[Tensor]) -> Tensor:
-        """Which cell of each table the values are in, ``(rows · cells but the first, batch)``."""
+        """Indicators of the cells that the values fall into, ``(rows · cells but the first, batch)``."""
         found = []
         for block, table in zip(self._plan.blocks, tables, strict=False):  # the last block is that of z itself
             place = codes[self._columns_of([unit.variables for unit, _, _ in block.integrals])]

@@ -45,45 +45,43 @@ _Grids = dict[Hashable, tuple[Tensor, Tensor]]
 
 @final
 class PIC(Model):
-    """A probabilistic integral circuit with neural functions; called with a rule it returns its quadrature, a QPC.
+    """A probabilistic integral circuit with neural functions. Called with a rule, it returns its quadrature, a QPC.
 
-    Every latent lives on [-1, 1]; with ``dims`` above 1 it is a vector, normal unless its energy says otherwise. An
-    integral unit carries an energy-based density ``p(z | z') ∝ exp(−E(z, z'))``, normalised by the same rule that
-    integrates it; an input unit has a net that gives the parameters of its distribution. The nets do not know the
-    rule, so a trained model can be integrated with any.
+    A latent lives on [-1, 1]. With ``dims`` above 1 it is a vector, normal unless its energy says otherwise. An
+    integral unit carries a density ``p(z | z') ∝ exp(−E(z, z'))``, normalised by the rule that integrates it. An input
+    unit has a net that returns the parameters of its distribution. The nets do not depend on the rule, so a trained
+    model can be integrated with any rule.
 
     Args:
         structure: A latent tree or a region graph.
         inputs: The family of all variables, or one for each.
         width: The width of the nets.
         sharing: What integral units share: ``"none"``, ``"composite"`` (one hidden layer, a head each) or ``"full"``.
-        input_sharing: The same for input units of one family. With ``"full"`` all of them have the same distribution
-            given their latent, and one table serves them all. By default ``"full"`` if all variables are of one finite
-            family with 16 values or more, as those of images are, else ``"composite"``.
+        input_sharing: The same for the input units of a family. With ``"full"`` one table serves all of them. The
+            default is ``"full"`` if all variables have one finite family with at least 16 values, as pixels do, else
+            ``"composite"``.
         energy: ``"unbounded"``, E = 3 net(z, z'), or the paper's ``"softplus"``, E = softplus(net(z, z')), which cannot
             make a density more peaked than its grid and learns more slowly.
-        product: For region graphs ``"cp"`` or ``"tucker"``.
-        affinity: How close a latent is to its parent before training: densities are relative to
-            ``exp(−affinity·|z − z'|²)``, so that regions without variables of their own hear of those below them. By
-            default 8 for region graphs whose latents are numbers, else 0.
-        dims: The number of dimensions of every latent. With more than 1 the rules are those for vectors, such as
-            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture. The latents of a tree may differ:
-            a sequence has the number of each latent, a mapping those that are not 1. Such a model takes several
-            rules, one for each number of dimensions: ``pic([pc.midpoint(32), pc.sobol(512, dims=8)])``.
-        shared: The number of points of one more latent, ``g``, which all functions of a tree depend on besides their
-            parents; None for no such latent. A PIC is then a mixture of trees that share their nets: a query costs
-            as many times more, training takes no more memory.
-        shared_dims: The number of dimensions of ``g``, a normal vector; its points are those of ``pc.sobol``.
-        fourier: Whether the nets begin with Fourier features; by default those that depend on a latent of one
-            dimension do.
-        sigma: The standard deviation of their frequencies; the paper has 1, images learn faster with 2.
+        product: ``"cp"`` or ``"tucker"``, for region graphs.
+        affinity: How close a latent is to its parent before training. Densities are relative to
+            ``exp(−affinity·|z − z'|²)``, so that regions without variables of their own depend on the regions below.
+            The default is 8 for region graphs whose latents are numbers, else 0.
+        dims: The number of dimensions of every latent. Above 1 the model takes a rule for vectors, such as
+            ``pc.sobol``; ``PIC(pc.star(n), …, dims=16)`` is a continuous mixture. For a tree, a sequence gives the
+            dimensions of each latent, a mapping those that are not 1. Such a model takes one rule for each number of
+            dimensions: ``pic([pc.midpoint(32), pc.sobol(512, dims=8)])``.
+        shared: The number of points of one more latent, ``g``, that all functions of a tree depend on; None for no such
+            latent. The PIC is then a mixture of trees that share their nets. The cost of a query grows with the number
+            of trees, the memory of training does not.
+        shared_dims: The number of dimensions of ``g``, a normal vector whose points are those of ``pc.sobol``.
+        fourier: Whether the nets start with Fourier features. By default those of latents with one dimension do.
+        sigma: The standard deviation of their frequencies. The paper uses 1; images learn faster with 2.
         learnable: Whether the frequencies are trained.
-        correlated: Whether the Gaussian variables of one family of one latent are correlated given its value:
-            one matrix of correlations (of at most 0.9999) for each latent, the same for all values. Otherwise they are
-            independent given the latent.
-        nets: One's own functions instead of energy nets: ``nets(rows, arguments)`` returns a module that maps points
-            ``(points, arguments)`` to values ``(rows, points)``, a row for each integral unit and an argument for each
-            latent that it depends on, those given before those integrated. Such a model cannot be saved.
+        correlated: Whether the Gaussian variables of a family on one latent are correlated given its value, with one
+            matrix of correlations (at most 0.9999) for all values. Otherwise they are independent given the latent.
+        nets: Makes your own functions instead of energy nets. ``nets(rows, arguments)`` returns a module that maps
+            points ``(points, arguments)`` to values ``(rows, points)``: a row for each integral unit, an argument for
+            each latent that it depends on, given latents before integrated ones. Such a model cannot be saved.
         generator: The source of the random initial parameters.
         dtype: Their floating-point type.
 
@@ -171,7 +169,7 @@ class PIC(Model):
         self.to(dtype)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
-        """Integrate with a rule; of a random rule the one that is not moved is taken."""
+        """Integrate with a rule; a random rule is taken without its shift."""
         rule = self.fixed_rule(rule)
         if self.shared is None:
             return self._at(rule, None)
@@ -181,7 +179,7 @@ class PIC(Model):
 
     @cached_property
     def shared_plan(self) -> Plan:
-        """The plan of the circuit with a latent that all functions share."""
+        """The plan of the circuit with a shared latent."""
         return plan_structure(self.structure, self.families, self.product, self.correlated, True, self._each_dims)
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
@@ -217,12 +215,12 @@ class PIC(Model):
         return float(affinity) if affinity == 0 else check_positive("affinity", affinity)
 
     def fixed_rule(self, rule: object) -> Rule | VectorRule | Rules:
-        """The rule itself, or of a random one the one that is not moved."""
+        """The rule, without its shift if it is random."""
         found = self._check_rule(rule)
         return found.map(_unmoved) if isinstance(found, Rules) else _unmoved(found)
 
     def grids(self, rule: Rule | VectorRule | Rules) -> _Grids:
-        """For each kind of latents their points, ``(N,)`` or ``(N, dims)``, and weights."""
+        """The points, ``(N,)`` or ``(N, dims)``, and weights of each kind of latent."""
         rules = rule.rules if isinstance(rule, Rules) else [rule]
         return dict(zip(self._kinds, map(self._grid, map(_unmoved, rules)), strict=True))
 
@@ -252,33 +250,30 @@ class PIC(Model):
         return self.shared or 1
 
     def training_rule(self, rule: object = None) -> AnyRule:
-        """Points that are moved at random in every step, so that the nets learn the integral and not one grid."""
+        """The given rule, or randomly shifted points, which teach the nets the integral instead of one grid."""
         return self.usual_rule() if rule is None else self._check_rule(rule)
 
     def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule | Rules:
-        """Shifted points for latents that are numbers, and others for those that are vectors."""
+        """Shifted points for latents that are numbers, shifted Sobol points for vectors."""
         rules = [shifted(points) if dims == 1 else shifted(sobol(vectors, dims)) for dims in self._kinds.values()]
         return rules[0] if len(rules) == 1 else Rules(tuple(rules))
 
     def weight_decay(self, rows: int) -> float:
-        """Decay pulls towards independent columns; chosen over six binary sets, of 1,600 to 16,000 rows."""
+        """Decay pulls towards independent columns. Chosen on six binary data sets with 1,600 to 16,000 rows."""
         return min(5.0, 8000 / rows)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Correlations begin at zero and are seldom small: they do not decay, and they take longer steps."""
+        """Correlations start at zero and seldom stay small, so they do not decay and take longer steps."""
         own = set(self.correlations)
-        groups = [
-            group._replace(parameters=[p for p in group.parameters if p not in own])
-            for group in super().parameter_groups()
-        ]
+        groups = [g._replace(parameters=[p for p in g.parameters if p not in own]) for g in super().parameter_groups()]
         return [*groups, ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
-        """Let the input nets begin with the distributions of whole columns, in units that suit each column."""
+        """Start the input nets from the distribution of each column, in the units of that column."""
         for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
             assert isinstance(bank, Bank)
             if bank.sharing == "full" and step.family.softmax:
-                continue  # pooled frequencies suit no single variable; states separate sooner from uniform tables
+                continue  # states separate sooner from uniform tables than from pooled frequencies
             columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
@@ -287,11 +282,11 @@ class PIC(Model):
             self.clusters = Clusters.find(x.to(torch.float32), self.families, self.shared, generator)
 
     def start_labels(self, x: Tensor) -> Tensor | None:
-        """Trees that begin alike stay alike for long, so each of them first learns the rows of one cluster."""
+        """Trees that start alike stay alike for long, so each tree first learns one cluster of the rows."""
         return None if self.clusters is None else self.clusters.of(x)
 
     def end_training(self) -> None:
-        """Let the heads of the input nets absorb the units of their columns."""
+        """Fold the units of the columns into the heads of the input nets."""
         super().end_training()
         self.clusters = None
         for bank in self.inputs:
@@ -368,9 +363,9 @@ class PIC(Model):
 class Ensemble(Model):
     """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one model.
 
-    The members are the states of one more latent, ``g``, which all functions depend on. So every query of a circuit is
-    a query of the average, and just as exact. It costs as much as the queries of all members together. A latent means
-    something else in every member: its posterior mean over all of them says nothing.
+    The members are the states of one more latent, ``g``, that all functions depend on. So every query of a circuit is
+    an exact query of the average, at the cost of querying every member. The posterior mean of another latent is
+    meaningless, because the members use that latent in different ways.
 
     Args:
         members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
@@ -408,18 +403,12 @@ class Ensemble(Model):
     @property
     def parts(self) -> Sequence[PIC]:
         """The members."""
-        return [self.member(number) for number in range(len(self.members))]
+        return [member for member in self.members if isinstance(member, PIC)]
 
     @property
     def copies(self) -> int:
         """The number of members."""
         return len(self.members)
-
-    def member(self, number: int) -> PIC:
-        """One of the members."""
-        found = self.members[number]
-        assert isinstance(found, PIC)
-        return found
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Those of the members."""
@@ -427,7 +416,7 @@ class Ensemble(Model):
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""
-        first = self.member(0)
+        first = self.parts[0]
         rule = first.fixed_rule(first.training_rule(rule))
         parts = [member(rule).parameters for member in self.members]
         weights = parts[0].like.new_full((len(parts),), 1 / len(parts))
@@ -448,7 +437,7 @@ def _check_options(
     shared: int | None,
     nets: object,
 ) -> None:
-    """Raise if an argument of a PIC is not one of those that exist, or does not go with another."""
+    """Raise if an argument of a PIC is invalid or does not go with another."""
     check_structure(structure)
     check_choice("sharing", sharing, SHARING)
     if input_sharing is not None:
@@ -462,7 +451,7 @@ def _check_options(
 
 
 def _check_dims(dims: object, structure: LatentTree | RegionGraph) -> int | tuple[int, ...]:
-    """One number for all latents, or for a tree the number of each; a mapping has those that are not 1."""
+    """The dimensions of all latents as one number, or of each latent of a tree if they differ."""
     if not isinstance(dims, Sequence | Mapping):
         return check_integer("dims", dims)
     if not isinstance(structure, LatentTree):
@@ -483,7 +472,7 @@ def _unmoved(rule: Rule | VectorRule | RandomRule) -> Rule | VectorRule:
 
 
 def _input_sharing(families: Sequence[Family]) -> str:
-    """One table for all variables where they are alike and have many values, as pixels do."""
+    """One table for all variables if they are alike and have many values, as pixels do."""
     first = families[0]
     alike = isinstance(first, FiniteFamily) and first.values >= 16 and all(family == first for family in families)
     return "full" if alike and len(families) > 1 else "composite"

@@ -236,3 +236,63 @@ def test_a_small_table_may_have_a_mixture_for_a_label():
     model = pc.fit_table({"x": x, "y": y}, target="y", settings={"kind": "mixture", "members": 1})
     assert model.summary["kind"] == "mixture"
     assert model.predict({"x": [0.0, 4.0]}, "y").argmax(1).tolist() == [0, 1]
+
+
+def test_the_search_stops_where_nothing_helps():
+    asked = []
+
+    def score(place):
+        asked.append(place)
+        return -abs(np.log2(place.states) - 5) - abs(np.log(place.smoothing)) + (place.block == 3)
+
+    moves = [
+        lambda place: place._replace(states=4 * place.states),
+        lambda place: place._replace(states=2 * place.states),
+        lambda place: place._replace(smoothing=place.smoothing / 3),
+        *(lambda place, block=block: place._replace(block=block) for block in (6, 3)),
+    ]
+    best = candidates.search(score, candidates.Place(1, 9.0), moves)
+    assert (best.states, best.block) == (32, 3)
+    assert best.smoothing == pytest.approx(1.0)
+    assert max(place.states for place in asked) < 1000
+
+
+def test_blocks_hold_related_columns():
+    rng = np.random.default_rng(0)
+    related = np.kron(np.eye(3), np.ones((4, 4))) * rng.uniform(0.1, 0.5, (12, 12))
+    order = rng.permutation(12)
+    found = mixtures.blocks_of(((related + related.T) / 2)[np.ix_(order, order)], 4)
+    assert sorted(sorted(order[block].tolist()) for block in found) == [[*range(4)], [*range(4, 8)], [*range(8, 12)]]
+    assert max(map(len, mixtures.blocks_of(np.ones((7, 7)), 3))) == 3
+    assert mixtures.blocks_of(np.zeros((3, 3)), 3) == [[0], [1], [2]]
+
+
+def blocked(rows: int, seed: int = 0) -> dict[str, list]:
+    """Two independent blocks of two numbers and a category each, with eight clusters each."""
+    rng = np.random.default_rng(seed)
+    table = {}
+    for block in "ab":
+        cluster = rng.integers(8, size=rows)
+        centres = np.random.default_rng(ord(block)).normal(0, 3, (8, 2))
+        numbers = centres[cluster] + 0.3 * rng.normal(size=(rows, 2))
+        table |= {f"{block}1": numbers[:, 0].tolist(), f"{block}2": numbers[:, 1].tolist()}
+        table[f"{block}3"] = [f"v{c % 4}" for c in cluster]
+    return table
+
+
+def test_blocks_of_columns_get_latents_of_their_own(tmp_path, monkeypatch):
+    train, test = blocked(1200), blocked(400, seed=1)
+    model = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 20})
+    assert isinstance(model.pic, pc.HCLT)
+    assert {frozenset(own) for own in model.pic.structure.variables} == {frozenset((0, 1, 2)), frozenset((3, 4, 5))}
+    monkeypatch.setattr(candidates, "BLOCKS", ())
+    single = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 20})
+    assert single.pic.structure.n_latents == 1
+    assert model.log_density(test).mean() > single.log_density(test).mean() + 0.1
+    drawn = model.sample(2000, given={"a1": test["a1"][0]}, seed=0)
+    assert np.std(drawn["b1"]) == pytest.approx(np.std(test["b1"]), rel=0.2)  # the other block does not care
+    pc.save(model.pic, tmp_path / "model")
+    again = pc.load(tmp_path / "model")
+    rows = model.schema.encode(pc.data.frames.read_frame(test))
+    with torch.no_grad():
+        assert torch.equal(again().log_prob(rows), model.pic().log_prob(rows))

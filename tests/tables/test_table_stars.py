@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import picirc as pc
-from picirc.tables.candidates import out_of_reach, search
+from picirc.tables.candidates import out_of_reach
 from picirc.tables.defaults import choose
 
 SMALL = {"kind": "star", "points": 32, "width": 16, "dims": 3, "steps": 60, "held_out": 0.2}
@@ -73,19 +73,6 @@ def test_the_settings_of_a_star_can_be_given():
     assert choose(2000, 50, kind="star", dims=2, points=100).points == 100
     assert choose(2000, 50).dims == 1
     assert choose(1000, 10).planned > choose(1000, 10, kind="tree").planned
-
-
-def test_the_search_stops_where_nothing_helps():
-    asked = []
-
-    def score(place):
-        asked.append(place)
-        return -abs(np.log2(place[0]) - 5) - abs(np.log(place[1]))
-
-    best = search(score, (1, 9.0), [(4.0, 1.0), (2.0, 1.0), (1.0, 1 / 3)])
-    assert best[0] == 32
-    assert best[1] == pytest.approx(1.0)
-    assert max(place[0] for place in asked) < 1000
 
 
 @pytest.mark.parametrize(("rival", "ends"), [(-10.0, 1000), (-1.5, 1000), (-0.5, 400), (3.0, 200), (-np.inf, 1000)])

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -29,8 +29,11 @@ from picirc.structure.trees import LatentTree, latent_tree, star
 from picirc.tables import mixtures
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
+    BLOCK_STATES,
+    BLOCKS,
     FEWEST_STAR_COLUMNS,
     LEAST_GAIN,
+    MOST_BLOCK_STATES,
     MOST_TREE_COLUMNS,
     MOST_WORK,
     RACE_PART,
@@ -43,7 +46,22 @@ from picirc.tables.streaming import StreamRows, TableData
 
 _SPLITS = 1_000_003  # added to the seed, as synthetic tables often come from the generator with the same small seed
 
-Place = tuple[int, float]  # the number of states of a mixture, and its smoothing
+
+class Place(NamedTuple):
+    """A point in the search for a mixture.
+
+    Attributes:
+        states: The number of states of each latent.
+        smoothing: Pseudo-observations of each distribution.
+        block: The largest number of columns that share a latent; 0 for a single latent of all columns.
+    """
+
+    states: int
+    smoothing: float
+    block: int = 0
+
+
+Move = Callable[[Place], Place]
 
 
 @dataclass(frozen=True)
@@ -119,6 +137,28 @@ class Task:
         if coded >= max(FEWEST_STAR_COLUMNS, STAR_SHARE * len(columns)):
             nets.append("star")
         return ["mixture", *nets]
+
+    @cached_property
+    def information(self) -> Numbers:
+        """The mutual information of all pairs of columns, in nats, by the rows that the members learn from."""
+        chosen, columns = self.chosen, self.schema.columns
+        kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in columns]
+        kinds += ["categorical"] * len(self.schema.indicators)
+        return mutual_information(self._seen, kinds, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
+
+    @property
+    def _seen(self) -> Numbers | StreamRows:
+        """Rows that all members learn from, or all rows where each member sees others."""
+        held = self.split(0)[1] if self.chosen.members == 1 else np.arange(0)
+        if self.data.stream is not None:
+            return self.data.parts(self.schema, self.rows, held)
+        rows = np.delete(self.rows, held, 0)
+        some = np.random.default_rng(self.seed).permutation(len(rows))[: self.chosen.tree_rows]
+        return rows if len(some) == len(rows) else rows[np.sort(some)]
+
+    def tree(self, groups: Sequence[Sequence[int]]) -> LatentTree:
+        """The tree of latents with the columns of a group each."""
+        return latent_tree(self.information, groups) if len(groups) > 1 else LatentTree((-1,), (tuple(groups[0]),))
 
     def train_member(
         self, model: Any, number: int, own: Defaults, target: int | None, callbacks: Sequence[Callback], **places: Any
@@ -249,7 +289,10 @@ class Nets:
     @cached_property
     def structure(self) -> LatentTree:
         """The tree of the rows that the members learn from, or the star."""
-        return star(self.task.schema.width) if self.kind == "star" else _tree(self.task, self.chosen)
+        task = self.task
+        if self.kind == "star":
+            return star(task.schema.width)
+        return task.tree(_groups(task.schema, task.information, self.chosen.block) if task.schema.width > 1 else [[0]])
 
     def sprint(self, done: int) -> float:
         """The score of a member after a part of the steps."""
@@ -318,34 +361,49 @@ class Mixtures:
         def score(place: Place) -> float:
             if place in tried:
                 return tried[place].worth
-            states, before = place[0], sum(states for states, _ in tried)
-            allowed = groups * states <= chosen.states and work * (before + states) <= MOST_WORK
+            states, before = place.states, sum(other.states for other in tried)
+            most = MOST_BLOCK_STATES if place.block else chosen.states
+            allowed = groups * states <= min(most, chosen.states) and work * (before + states) <= MOST_WORK
             if states < 1 or (states > 1 and not allowed):
                 return -math.inf
             tried[place] = self._at(place, len(tried))
             return tried[place].worth
 
-        moves = [(1.0, 3.0)] if self.classes else [(2.0, 1.0), (0.5, 1.0), (1.0, 1 / 3), (1.0, 3.0)]
-        best = search(score, (1, chosen.smoothing), [(4.0, 1.0)])
-        best = search(score, best, moves if task.judged else [])
+        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0)])
+        for moves in self._moves if task.judged else ():
+            best = search(score, best, moves)
         found = tried[best]
         if task.sharpens and not self.classes:
             return Fitted.of(task, "mixture", found.chosen, task.sharpened(found.members, found.chosen))
         if chosen.members == 1 or self.classes:
             return found
         steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
-        whole = mixtures.refit(task.schema, task.rows, best[0], found.chosen, task.seed, steps)
+        whole = mixtures.refit(task.schema, task.rows, best.states, found.chosen, task.seed, steps)
         return replace(found, model=_averaged(whole))
 
+    @property
+    def _moves(self) -> list[list[Move]]:
+        """How the search goes on from the best number of states: into blocks, then to the best numbers for them."""
+        if self.classes:
+            return [[_times(smoothing=3.0)]]
+        sizes = [_times(states=2.0), _times(states=0.5), _times(smoothing=0.25), _times(smoothing=4.0)]
+        width = self.task.schema.width
+        # The average of several trees is not a tree, so tables with several members have a single latent.
+        if self.chosen.members > 1 or width > MOST_TREE_COLUMNS:
+            return [sizes]
+        blocks = [(block, states) for block in BLOCKS if block < width for states in BLOCK_STATES]
+        return [[_into_blocks(block, states) for block, states in blocks], sizes]
+
     def _at(self, place: Place, done: int) -> Fitted:
-        """The members with one number of states and one smoothing, after so many others were tried."""
-        task, own = self.task, replace(self.chosen, smoothing=place[1])
+        """The members at a place, after so many others were tried."""
+        task, own = self.task, replace(self.chosen, smoothing=place.smoothing)
         table = (task.schema, task.rows, task.splits)
         if not self.classes:
-            pairs = mixtures.train(*table, place[0], own, task.seed, task.callbacks, done)
+            tree = task.tree(mixtures.blocks_of(task.information, place.block)) if place.block else None
+            pairs = mixtures.train(*table, place.states, own, task.seed, task.callbacks, done, tree)
         else:
             assert task.target is not None
-            members = mixtures.of_classes(*table, task.target, place[0], own, task.seed)
+            members = mixtures.of_classes(*table, task.target, place.states, own, task.seed)
             pairs = task.sharpened(members, own) if task.sharpens else [(member, History()) for member in members]
         return Fitted.of(task, "mixture", own, pairs)
 
@@ -369,17 +427,24 @@ def out_of_reach(rival: float, steps: int) -> Callback:
     return call
 
 
-def search(score: Callable[[Place], float], best: Place, moves: Sequence[tuple[float, float]]) -> Place:
-    """Multiply a place by factors, each as often as this helps, until none of them does."""
+def search(score: Callable[[Place], float], best: Place, moves: Sequence[Move]) -> Place:
+    """Move from a place, each way as often as this helps, until no move does."""
     waiting = list(moves)
     while waiting:
-        more, smoother = waiting[0]
-        there = (int(best[0] * more), best[1] * smoother)
+        there = waiting[0](best)
         if score(there) > score(best) + LEAST_GAIN:
             best, waiting = there, [waiting[0], *(move for move in moves if move != waiting[0])]
         else:
             waiting.pop(0)
     return best
+
+
+def _times(states: float = 1.0, smoothing: float = 1.0) -> Move:
+    return lambda place: place._replace(states=int(place.states * states), smoothing=place.smoothing * smoothing)
+
+
+def _into_blocks(block: int, states: int) -> Move:
+    return lambda place: place._replace(block=block, states=min(place.states, states))
 
 
 def _averaged(members: Sequence[Any]) -> Model:
@@ -388,27 +453,6 @@ def _averaged(members: Sequence[Any]) -> Model:
         found: Model = members[0]
         return found
     return Ensemble(members) if members[0].has_rule else mixtures.average(members)
-
-
-def _tree(task: Task, chosen: Defaults) -> LatentTree:
-    """The tree of the rows that the members learn from."""
-    schema = task.schema
-    if schema.width == 1:
-        return LatentTree((-1,), ((0,),))
-    kinds = ["categorical" if c.coded else chosen.tree_reals if c.real else "ordinal" for c in schema.columns]
-    kinds += ["categorical"] * len(schema.indicators)
-    rows = _tree_rows(task, chosen)
-    weights = mutual_information(rows, kinds, bins=chosen.tree_bins, smoothing=chosen.tree_smoothing)
-    return latent_tree(weights, _groups(schema, weights, chosen.block))
-
-
-def _tree_rows(task: Task, chosen: Defaults) -> Numbers | StreamRows:
-    held = task.split(0)[1] if chosen.members == 1 else np.arange(0)
-    if task.data.stream is not None:
-        return task.data.parts(task.schema, task.rows, held)
-    rows = np.delete(task.rows, held, 0)
-    some = np.random.default_rng(task.seed).permutation(len(rows))[: chosen.tree_rows]
-    return rows if len(some) == len(rows) else rows[np.sort(some)]
 
 
 def _groups(schema: Schema, weights: Numbers, most: int) -> list[list[int]]:

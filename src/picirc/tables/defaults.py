@@ -80,13 +80,17 @@ FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
 RACE_PART = 5
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
+# In a table of more than 1,000 rows, blocks of up to so many related columns may have latents of their own, connected
+# by a tree. The search for the number of their states begins with these and ends with that one. Columns are related if
+# their mutual information in nats is at least this.
+BLOCKS, BLOCK_STATES, MOST_BLOCK_STATES, LEAST_INFORMATION = (6, 3), (64, 16), 128, 0.02
 # The search for the best mixture takes minutes with so much work: for every state that was tried and every row that EM
 # saw, the square of the number of correlated columns, and this for each column.
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
 # single precision saves half of the time and memory.
 FEWEST_WIDE = 100
-LEAST_GAIN = 2e-3  # nats of a row held out, for which another size of a mixture is taken
+LEAST_GAIN = 1e-2  # nats of a row held out, for which another size of a mixture is taken
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000
 
@@ -270,6 +274,7 @@ def _for_size(rows: int, columns: int) -> Defaults:
         )
     passes = 12.0 if rows < 20_000 else 8.0 if rows < 200_000 else 3.0
     return Defaults(
-        points=16 if columns > 64 else 32, held_out=min(0.1, 5000 / rows), steps=max(2000, min(4000, rows // 256)),
+        points=16 if columns > 64 else 32 if rows < 5000 else 64, held_out=min(0.1, 5000 / rows),
+        steps=min(4000, 1200 + rows // 40),
         states=min(MOST_STATES, rows // ROWS_PER_STATE), em_passes=passes, width=64,
     )  # fmt: skip

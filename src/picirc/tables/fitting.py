@@ -52,17 +52,21 @@ def fit_table(
 ) -> TableModel:
     """Fit a circuit to a table.
 
-    Several kinds of models are trained, and the best on rows held out is kept. A *mixture* has a single latent, and
-    correlations of the Gaussian columns in each of its states; it is trained by EM, with as many states as rows that
-    are held out ask for. A *tree* is a probabilistic integral circuit: Gaussian columns share a latent, given which
-    they are correlated, every other column has a latent of its own, and the tree of the latents is the Chow–Liu tree of
-    the columns; its training stops when the likelihood of the rows held out no longer improves. A *star* is a circuit
-    in which all columns depend on one latent, a vector. It is tried if nearly all are categories: tree and star are
-    then trained for a fifth of the steps, and the better one in full, unless the score of the mixture gets out of its
-    reach. For a small table several models are trained,
-    each with other rows held out, and averaged. In the end the marginals of the model are made those of the table, if
-    rows held out are more probable with that. Everything that is not given is chosen from the size of the table. If
-    settings of the nets are given (``points``, ``width``, ``steps``, …) and no ``kind``, the model is a tree.
+    Several kinds of models are trained, and the best on held-out rows is kept:
+
+    - A *mixture* has one latent, in each state of which the Gaussian columns have a covariance of their own. In a table
+      of 1,000 rows or more, blocks of related columns may have a latent each, connected by a Chow–Liu tree. EM trains
+      it. Held-out rows choose the blocks, the number of states and the smoothing.
+    - A *tree* is a probabilistic integral circuit. The Gaussian columns share a latent, given which they are
+      correlated, every other column has a latent of its own, and a Chow–Liu tree connects the latents.
+    - A *star* is a probabilistic integral circuit in which all columns depend on one vector latent. It is tried if
+      nearly all columns are categories.
+
+    Tree and star, if both are tried, are trained for a fifth of the steps, and the better one in full, unless it cannot
+    reach the score of the mixture. For a small table, several models with different held-out rows are averaged.
+    Finally, the marginals of the model are matched to those of the table if that makes held-out rows more probable.
+    Whatever is not given is chosen from the size of the table. If settings of the nets are given (``points``,
+    ``width``, ``steps``, …) and no ``kind``, the model is a tree.
 
     A table in Parquet files that is larger than 16 million cells is never in memory as a whole: one pass keeps a sample
     of its rows, from which follow the columns, one counts what the tree follows from, and the training reads row groups

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixtures: models of a table with one latent, whose states have covariances of their own.
+"""Mixtures: one latent, or a tree of latents with a block of related columns each.
 
-They are trained by EM, in a fraction of the time that nets take, and describe tables of numbers best.
+Every state of a latent has a covariance of its own. EM trains such models in a fraction of the time that nets take.
 """
 
 from __future__ import annotations
@@ -16,9 +16,16 @@ from picirc.hclt import HCLT
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
-from picirc.structure.trees import star
+from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import FEWEST_WIDE, MOST_PATTERN_WORK, MOST_ROWS_AT_ONCE, WORK_OF_COLUMN, Defaults
+from picirc.tables.defaults import (
+    FEWEST_WIDE,
+    LEAST_INFORMATION,
+    MOST_PATTERN_WORK,
+    MOST_ROWS_AT_ONCE,
+    WORK_OF_COLUMN,
+    Defaults,
+)
 from picirc.tables.schema import Schema
 
 Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn from, and those held out
@@ -44,6 +51,35 @@ def is_affordable(schema: Schema, rows: Numbers) -> bool:
 def _joint(schema: Schema) -> list[int]:
     """The places of the columns that are correlated."""
     return [place for place, family in enumerate(schema.families) if isinstance(family, Gaussian)]
+
+
+def blocks_of(information: Numbers, most: int) -> list[list[int]]:
+    """Blocks of up to ``most`` related columns.
+
+    Blocks are merged, the pair with the largest mean mutual information first, as long as it is worth it.
+
+    Args:
+        information: The mutual information of all pairs of columns, in nats.
+        most: The largest number of columns of a block.
+
+    Example:
+        >>> blocks_of(np.array([[0.0, 0.5, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]]), 2)
+        [[0, 1], [2]]
+    """
+    total = np.array(information, np.float64)  # between blocks
+    blocks = [[column] for column in range(len(total))]
+    while True:
+        sizes = np.array([len(block) for block in blocks])
+        mean = total / np.outer(sizes, sizes)
+        mean[np.add.outer(sizes, sizes) > most] = 0.0
+        np.fill_diagonal(mean, 0.0)
+        a, b = sorted(np.unravel_index(mean.argmax(), mean.shape))
+        if mean[a, b] < LEAST_INFORMATION:
+            return blocks
+        blocks[a] += blocks.pop(b)
+        total[a] += total[b]
+        total[:, a] += total[:, b]
+        total = np.delete(np.delete(total, b, 0), b, 1)
 
 
 def refit(schema: Schema, rows: Numbers, states: int, chosen: Defaults, seed: int, steps: int) -> list[HCLT]:
@@ -103,13 +139,17 @@ def train(
     seed: int,
     callbacks: Sequence[Callback] = (),
     done: int = 0,
+    structure: LatentTree | None = None,
 ) -> list[tuple[HCLT, History]]:
-    """Train a member for each split with one number of states, after so many others were tried."""
+    """Train a member for each split with one number of states, after so many others were tried.
+
+    The structure is a single latent by default.
+    """
     found = []
     for number, split in enumerate(splits):
         before = min(chosen.em_steps * (chosen.members * done + number), chosen.planned_em - chosen.em_steps)
         own = [counted(callback, chosen.em_steps, before) for callback in callbacks]
-        found.append(_member(schema, rows, split, states, chosen, seed + number, None, own))
+        found.append(_member(schema, rows, split, states, chosen, seed + number, None, own, structure))
     return found
 
 
@@ -131,13 +171,15 @@ def _member(
     seed: int,
     steps: int | None,
     callbacks: Sequence[Callback] = (),
+    structure: LatentTree | None = None,
 ) -> tuple[HCLT, History]:
     kept, held = split
+    structure = structure or star(schema.width)
     whole = len(kept) <= MOST_ROWS_AT_ONCE
     wide = len(_joint(schema)) > FEWEST_WIDE
     dtype = torch.float64 if whole and not wide else torch.float32
     source = torch.Generator().manual_seed(seed)
-    model = HCLT(star(schema.width), schema.families, states, correlated=True, generator=source, dtype=dtype)
+    model = HCLT(structure, schema.families, states, correlated=True, generator=source, dtype=dtype)
     batch = None if whole else max(2048, 16 * states)
     share = 1.0 if batch is None else min(1.0, batch / len(kept))
     most = chosen.em_steps if whole else max(80, round(chosen.em_passes / share))
