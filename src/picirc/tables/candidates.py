@@ -34,6 +34,7 @@ from picirc.tables.defaults import (
     FEWEST_STAR_COLUMNS,
     LEAST_GAIN,
     MOST_BLOCK_STATES,
+    MOST_STATES,
     MOST_TREE_COLUMNS,
     MOST_WORK,
     RACE_PART,
@@ -369,7 +370,8 @@ class Mixtures:
             tried[place] = self._at(place, len(tried))
             return tried[place].worth
 
-        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0)])
+        # Blocks, which may need fewer states, are tried before a single latent gets very many.
+        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[0])])
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves)
         found = tried[best]
@@ -439,8 +441,10 @@ def search(score: Callable[[Place], float], best: Place, moves: Sequence[Move]) 
     return best
 
 
-def _times(states: float = 1.0, smoothing: float = 1.0) -> Move:
-    return lambda place: place._replace(states=int(place.states * states), smoothing=place.smoothing * smoothing)
+def _times(states: float = 1.0, smoothing: float = 1.0, most: int = MOST_STATES) -> Move:
+    return lambda place: place._replace(
+        states=min(int(place.states * states), most), smoothing=place.smoothing * smoothing
+    )
 
 
 def _into_blocks(block: int, states: int) -> Move:
