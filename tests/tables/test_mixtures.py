@@ -199,6 +199,7 @@ def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
         return train(schema, rows, splits, states, *others)
 
     monkeypatch.setattr(mixtures, "train", noted)
+    monkeypatch.setattr(candidates, "BLOCKS", ())
     pc.fit_table(table, settings=few)
     assert max(tried) > 4
     work = mixtures.work_of_state(schema, schema.encode(table), pc.tables.choose(200, 2, **few))

@@ -38,6 +38,7 @@ from picirc.tables.defaults import (
     MOST_TREE_COLUMNS,
     MOST_WORK,
     RACE_PART,
+    ROWS_PER_BLOCK_STATE,
     STAR_SHARE,
     Defaults,
 )
@@ -371,7 +372,7 @@ class Mixtures:
             return tried[place].worth
 
         # Blocks, which may need fewer states, are tried before a single latent gets very many.
-        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[0])])
+        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[1])])
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves)
         found = tried[best]
@@ -393,8 +394,8 @@ class Mixtures:
         # The average of several trees is not a tree, so tables with several members have a single latent.
         if self.chosen.members > 1 or width > MOST_TREE_COLUMNS:
             return [sizes]
-        blocks = [(block, states) for block in BLOCKS if block < width for states in BLOCK_STATES]
-        return [[_into_blocks(block, states) for block, states in blocks], sizes]
+        states = min(BLOCK_STATES[1], max(BLOCK_STATES[0], len(self.task.rows) // ROWS_PER_BLOCK_STATE))
+        return [[_into_blocks(block, states) for block in BLOCKS if block < width], sizes]
 
     def _at(self, place: Place, done: int) -> Fitted:
         """The members at a place, after so many others were tried."""

@@ -81,9 +81,10 @@ RACE_PART = 5
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
 # In a table of more than 1,000 rows, blocks of up to so many related columns may have latents of their own, connected
-# by a tree. The search for the number of their states begins with these and ends with that one. Columns are related if
-# their mutual information in nats is at least this.
-BLOCKS, BLOCK_STATES, MOST_BLOCK_STATES, LEAST_INFORMATION = (6, 3), (64, 16), 128, 0.02
+# by a tree. Columns are related if their mutual information in nats is at least this. The search for the number of
+# states of such latents begins with one for every 100 rows, between two limits, and ends with a third.
+BLOCKS, LEAST_INFORMATION = (6, 4, 3, 1), 0.02
+ROWS_PER_BLOCK_STATE, BLOCK_STATES, MOST_BLOCK_STATES = 100, (16, 64), 128
 # The search for the best mixture takes minutes with so much work: for every state that was tried and every row that EM
 # saw, the square of the number of correlated columns, and this for each column.
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
