@@ -67,13 +67,15 @@ class TreeMixture(Model):
         if not isinstance(structure, LatentTree) or any(len(own) != 1 for own in structure.variables):
             raise ArgumentError("structure", "a latent tree with one variable for each latent", structure)
         self.structure, self.families, self.product = structure, as_columns(inputs, structure.n_variables), "cp"
+        values = []
         for family in self.families:
             if not isinstance(family, Bernoulli | Categorical) or family.values > _MOST_VALUES:
                 expected = f"pc.Bernoulli() or pc.Categorical(k) with at most {_MOST_VALUES} values"
                 raise ArgumentError("inputs", expected, family)
+            values.append(family.values)
         self.width, self.dims, self.step_size = check_even("width", width), check_integer("dims", dims), 3e-3
         self._columns = [own[0] for own in structure.variables]
-        self._values = tuple(self._family(latent).values for latent in range(len(self._columns)))
+        self._values = tuple(values[column] for column in self._columns)
         options = (structure, self.families, self.product, False)
         self.plan = plan_structure(*options, shared=False, kinds=self._values)
         self._whole = plan_structure(*options, shared=True, kinds=self._values)
@@ -131,11 +133,6 @@ class TreeMixture(Model):
                 with torch.no_grad():
                     bank.head_bias[row] = logs.flatten().to(bank.head_bias)
 
-    def _family(self, latent: int) -> Bernoulli | Categorical:
-        family = self.families[self._columns[latent]]
-        assert isinstance(family, Bernoulli | Categorical)
-        return family
-
     def _size(self, kinds: Sequence[Hashable]) -> int:
         """The number of cells of a table with these axes."""
         sizes = {kind_of(values): values for values in self._values}
@@ -143,14 +140,8 @@ class TreeMixture(Model):
 
     def _tables(self, number: int, points: Tensor) -> Tensor:
         """The tables of a block at the points of z, ``(rows, points, parent's values, own values)``."""
-        block, bank = self.plan.blocks[number], self.integrals[number]
-        own = self._size(block.integrated)
-
-        def finish(raw: Tensor) -> Tensor:
-            split: Tensor = raw.unflatten(-1, (-1, own))
-            return split.softmax(-1)
-
-        found: Tensor = bank(points, finish)
+        own = self._size(self.plan.blocks[number].integrated)
+        found: Tensor = self.integrals[number](points, lambda raw: raw.unflatten(-1, (-1, own)).softmax(-1))
         return found
 
     def _copies(self, family: Family, inputs: int, points: int) -> Tensor:

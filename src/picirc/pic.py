@@ -32,10 +32,7 @@ from picirc.symbolic.build import SHARED, check_structure
 
 _CORRELATION_SPEED = 4.0
 # What the members of an ensemble have in common.
-_ALIKE = (
-    *("structure", "families", "width", "sharing", "input_sharing", "energy", "affinity", "dims", "correlated"),
-    "shared",
-)
+_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "affinity", "dims", "correlated")
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
 # Of the frequencies of a vector's components, times √dims: normal vectors are longer than numbers in [-1, 1].
 _VECTOR_SIGMA = 0.7
@@ -305,13 +302,11 @@ class PIC(Model):
         return Rules(tuple(map(self._check_dims_of, ordered, wanted)))
 
     def _check_dims_of(self, rule: object, dims: int) -> Rule | VectorRule | RandomRule:
+        if isinstance(rule, VectorRule | RandomRule) and rule.dims == dims:
+            return rule
         if dims > 1:
-            if not isinstance(rule, VectorRule | RandomRule) or rule.dims != dims:
-                expected = f"a rule for vectors of {dims} dimensions, such as pc.sobol(1024, dims={dims})"
-                raise ArgumentError("rule", expected, rule)
-            return rule
-        if isinstance(rule, RandomRule | VectorRule) and rule.dims == 1:
-            return rule
+            expected = f"a rule for vectors of {dims} dimensions, such as pc.sobol(1024, dims={dims})"
+            raise ArgumentError("rule", expected, rule)
         if not isinstance(rule, Rule) or not np.isfinite(rule.domain).all():
             raise ArgumentError("rule", "a quadrature rule on an interval, such as pc.trapezoidal(64)", rule)
         if np.any(rule.weights <= 0):
@@ -391,7 +386,7 @@ class Ensemble(Model):
             raise ArgumentError("members", "PICs on a latent tree", f"one on a {type(first.structure).__name__}")
         if first.shared is not None:
             raise ArgumentError("members", "PICs without a shared latent", f"shared={first.shared}")
-        for name in _ALIKE:
+        for name in (*_ALIKE, "shared"):
             if any(getattr(member, name) != getattr(first, name) for member in members):
                 raise ArgumentError("members", f"PICs of the same {name}", "different ones")
             setattr(self, name, getattr(first, name))

@@ -22,7 +22,6 @@ Piece = Callable[..., Tensor]
 
 SHARING = ("none", "composite", "full")
 
-_GOLDEN = (math.sqrt(5) - 1) / 2
 _SHARED_SIGMA = 0.5  # the standard deviation of the frequencies of a shared latent
 _PIECE_ELEMENTS = 2**19  # elements of the largest temporary of a piece, which stays in the processor's cache
 _KEPT_ELEMENTS = 2**24  # values kept for the backward pass, which otherwise computes them again in pieces
@@ -67,22 +66,14 @@ class Features(nn.Module):
 def _normal_points(
     rows: int, arguments: int, scale: float | Sequence[float], generator: torch.Generator | None
 ) -> Tensor:
-    """Normal points ``(rows, arguments)`` that cover their space evenly, times ``scale``.
+    """Normal quantiles of scrambled Sobol points, ``(rows, arguments)``, times ``scale``.
 
-    Gaps and near-duplicates among the frequencies make the quality of a model depend on the seed. As f and −f give the
-    same features, both halves of the space must also be even when they are laid over each other. In the plane the
-    points of a spiral with the golden angle are; in other dimensions the points are quantiles of Sobol points.
+    Independent normal numbers leave gaps between the frequencies, and the quality of a model then depends on the seed.
     """
     with torch.device("cpu"):  # the default device may be another one, or "meta"
         seed = int(torch.randint(2**31, (), generator=generator))
-        if arguments == 2:
-            number = torch.arange(rows, dtype=torch.float64)
-            radius = (-2 * torch.log1p(-(number + 0.5) / rows)).sqrt()
-            angle = math.pi * (_GOLDEN * number + seed / 2**31)  # half a turn is the whole plane
-            points = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
-        else:
-            uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
-            points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
+        uniform = torch.quasirandom.SobolEngine(arguments, scramble=True, seed=seed).draw(rows, dtype=torch.float64)
+        points = torch.special.ndtri(uniform.clamp(1e-6, 1 - 1e-6))
         found = torch.tensor(scale) * points.to(torch.get_default_dtype())
     return torch.tensor(found.numpy())  # arithmetic on "meta" would import torch's compiler, which takes seconds
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches by the number of the step, so that a training can be continued anywhere."""
+"""Batches by the number of the step, so that training can resume anywhere."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,42 +19,31 @@ _SOME = 10_000  # rows for start values
 
 @runtime_checkable
 class Batches(Protocol):
-    """Where training data come from."""
+    """A source of training data."""
 
     @property
     def rows(self) -> int | None:
-        """The number of rows; None where it is not known."""
+        """The number of rows; None if it is unknown."""
 
     def batch(self, step: int) -> Tensor:
         """The batch of a step, ``(batch, variables)``."""
 
     def part(self, step: int, processes: Processes) -> tuple[Tensor, int]:
         """This process's rows of the batch of a step, and the number of rows of the whole batch."""
+        batch = self.batch(step)
+        return processes.part(batch), len(batch)
 
     def some(self) -> Tensor:
         """Some rows, for start values."""
 
 
-class _WholeBatches(ABC):
-    """Batches that every process has as a whole, and of which it takes a part."""
-
-    @abstractmethod
-    def batch(self, step: int) -> Tensor:
-        """The batch of a step."""
-
-    def part(self, step: int, processes: Processes) -> tuple[Tensor, int]:
-        """This process's rows of the batch of a step, and the number of rows of the whole batch."""
-        batch = self.batch(step)
-        return processes.part(batch), len(batch)
-
-
-class ArrayBatches(_WholeBatches):
-    """Rows of an array in a random order that is new in every epoch and depends on nothing but the seed.
+class ArrayBatches(Batches):
+    """Rows of an array in a random order that is new in every epoch and depends only on the seed.
 
     Args:
-        data: ``(rows, variables)``, checked by ``as_rows``; of a memory-mapped file only the batches are read.
+        data: ``(rows, variables)``, checked by ``as_rows``. A memory-mapped file is read batch by batch.
         size: The number of rows of a batch.
-        seed: Decides the order.
+        seed: Determines the order.
     """
 
     def __init__(self, data: Any, size: int, seed: int) -> None:
@@ -85,11 +73,11 @@ class ArrayBatches(_WholeBatches):
         return rows_of(self._data, chosen)
 
 
-class LoaderBatches(_WholeBatches):
-    """Batches of any iterable, such as a ``DataLoader``, begun again when it ends.
+class LoaderBatches(Batches):
+    """Batches of any iterable, such as a ``DataLoader``, restarted when it ends.
 
-    After an interruption the batches before the step are drawn and thrown away, so that a loader with a seeded order
-    continues where it was.
+    A resumed training draws and discards the batches before its step, so that a loader with a seeded order continues
+    where it was.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
@@ -109,11 +97,11 @@ class LoaderBatches(_WholeBatches):
 
     @property
     def rows(self) -> None:
-        """Not known."""
+        """Unknown."""
         return
 
     def some(self) -> Tensor:
-        """The first batches, up to 10,000 rows; they are drawn again for the first steps."""
+        """The first batches, up to 10,000 rows, which the first steps draw again."""
         found: list[Tensor] = []
         for value in self._loader:
             found.append(_as_batch(value))
@@ -132,7 +120,7 @@ class LoaderBatches(_WholeBatches):
 
 
 def as_batches(data: Any, variables: int, size: int, seed: int) -> Batches:
-    """Batches of a table, or of anything that can be iterated over; batches stay as they are."""
+    """Batches of a table or of an iterable; an object that is a source of batches is returned as it is."""
     seed = check_integer("seed", seed, 0)
     if isinstance(data, Batches):
         return data
@@ -142,7 +130,7 @@ def as_batches(data: Any, variables: int, size: int, seed: int) -> Batches:
 
 
 def as_rows(argument: str, data: Any, variables: int) -> Any:
-    """Check that data are a table of numbers with at least one row; lists and data frames become arrays."""
+    """Check that data are a table of numbers with at least one row. Lists and data frames become arrays."""
     if not _is_table(data):
         raise ArgumentError(argument, "a table (rows, variables)", type(data).__name__)
     if hasattr(data, "to_numpy"):
@@ -169,7 +157,7 @@ def _as_array(argument: str, data: Any) -> Any:
 
 
 def _as_batch(value: Any) -> Tensor:
-    """What a loader gave, as ``(batch, variables)``: of several things the first, of images the pixels in a row."""
+    """A loader's batch as ``(batch, variables)``: the first item of a tuple, and images flattened."""
     rows = value[0] if isinstance(value, list | tuple) and value else value
     expected = "a loader of batches (batch, variables)"
     try:
@@ -182,7 +170,7 @@ def _as_batch(value: Any) -> Tensor:
 
 
 def rows_of(data: Any, chosen: np.ndarray[Any, np.dtype[np.int64]] | slice) -> Tensor:
-    """Some rows as a tensor of their own."""
+    """Some rows as a new tensor."""
     if isinstance(data, Tensor):
         return data[torch.as_tensor(chosen)] if not isinstance(chosen, slice) else data[chosen]
     return torch.tensor(np.ascontiguousarray(data[chosen]))

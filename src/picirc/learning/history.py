@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a training went through, and how it is shown and written while it runs."""
+"""The records of a training, and callbacks that show or write them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Callback = Callable[[Record], None]
 
 @dataclass
 class History:
-    """Records of a training, one for every validation and at the end.
+    """Records of a training, one for every validation and one at the end.
 
     Attributes:
-        records: Each with ``step``, ``train`` and ``valid`` (mean log-likelihood a row), ``bits`` (valid, in bits per
+        records: Each has ``step``, ``train`` and ``valid`` (mean log-likelihood per row), ``bits`` (valid, in bits per
             dimension), ``rate`` (the step size) and ``seconds``.
         stopped: Why the training ended.
-        collapses: Each time that the likelihood collapsed and training went back, in words.
+        collapses: A message for each time the likelihood collapsed and training went back.
     """
 
     records: list[dict[str, float]] = field(default_factory=list)
@@ -40,7 +40,7 @@ class History:
 
     @property
     def best(self) -> dict[str, float]:
-        """The record with the highest validation likelihood (training likelihood where there is no validation)."""
+        """The record with the highest validation likelihood, or training likelihood without validation data."""
         if not self.records:
             raise ArgumentError("history", "at least one record", "a training that was interrupted before its first")
         return max(self.records, key=_score)
@@ -53,13 +53,13 @@ class History:
 
 
 def _score(record: Record) -> float:
-    """The validation likelihood, or else the training likelihood; what is not a number is worst."""
+    """The validation likelihood, or the training likelihood without one; NaN is worst."""
     score = record["train"] if math.isnan(record["valid"]) else record["valid"]
     return -math.inf if math.isnan(score) else score
 
 
 def json_lines(path: str | Path) -> Callback:
-    """A callback that appends every record to a file, one JSON object a line; what is not finite becomes null."""
+    """A callback that appends every record to a file, one JSON object per line. Values that are not finite are null."""
     target = Path(path)
 
     def write(record: Record) -> None:
@@ -95,11 +95,11 @@ def bits_per_dimension(log_likelihood: float, variables: int) -> float:
 class Progress:
     """A callback that shows the bits per dimension, the steps done and the time left.
 
-    In a ``with`` statement on a terminal it is a bar that moves; otherwise every record is a line.
+    In a ``with`` statement on a terminal it is a progress bar; otherwise it prints a line for every record.
 
     Args:
         steps: The largest number of steps of the training.
-        stream: Where to write; by default the error stream, so that results can be piped.
+        stream: Where to write, by default standard error, so that results can be piped.
 
     Example:
         >>> show = Progress(steps=1000, stream=sys.stdout)
@@ -137,7 +137,7 @@ class Progress:
             self._bar.update(self._task, completed=record["step"], bits=f"{record['bits']:.4f}", left=left)
 
     def _left(self, record: Record) -> float:
-        """The seconds left, from the pace since the first record; a resumed training had another before."""
+        """The seconds left at the pace since the first record, because a resumed training may have had another."""
         step, seconds = record["step"], record["seconds"]
         if self._first is None:
             self._first = (step, seconds)

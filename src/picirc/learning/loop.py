@@ -34,15 +34,15 @@ from picirc.qpc.validation import as_batch, as_points
 
 @dataclass(frozen=True)
 class Cosine:
-    """``low + ½ (high − low) (1 + cos(π t / period))`` with ``t`` starting again at 0 after every period.
+    """``low + ½ (high − low) (1 + cos(π t / period))``, where ``t`` restarts at 0 after every period.
 
-    During the warm-up the step size is that times ``(step + 1) / warmup``.
+    During the warm-up the step size is multiplied by ``(step + 1) / warmup``.
 
     Args:
         high: The step size at the start of a period.
-        low: The step size that it falls to.
+        low: The step size at its end.
         period: The number of steps between restarts; None for one period over the whole training.
-        warmup: The number of steps of the warm-up at the very start.
+        warmup: The number of steps of the initial warm-up.
 
     Example:
         >>> schedule = Cosine(1e-2, 1e-4, period=500)
@@ -79,7 +79,7 @@ Rate = Callable[[int], float]
 
 _ROWS = 1024  # of validation data at a time
 _SHRINK, _MOST_COLLAPSES = 0.3, 5
-# A score that falls by more than this part of all that was gained, and by more than this a variable, has collapsed.
+# A score has collapsed if it falls by more than this fraction of the total gain, and by more than this per variable.
 _FALL, _FALL_PER_VARIABLE = 0.25, 0.1
 
 
@@ -318,7 +318,7 @@ class Loop:
 
 
 def begin_training(model: Model, rows: Tensor, seed: int) -> None:
-    """Check some rows of the data, and choose start values by them."""
+    """Check some rows of the data and choose start values from them."""
     values, _ = as_batch(rows, "x", len(model.families))
     like = next(model.parameters())
     points = as_points(values, None, model.families, model.variables, like)
@@ -326,7 +326,7 @@ def begin_training(model: Model, rows: Tensor, seed: int) -> None:
 
 
 def mean_log_prob(qpc: QPC, data: Any, hidden: int | None = None) -> float:
-    """The mean log-likelihood of a table, a part at a time; of a column that is hidden nothing is known."""
+    """The mean log-likelihood of a table, computed in parts; a hidden column counts as missing."""
     rows = as_rows("data", data, len(qpc.variables))
     total = 0.0
     with torch.no_grad():
@@ -344,7 +344,7 @@ def without(rows: Tensor, column: int) -> Tensor:
 
 
 def check_finite(value: float, make: Callable[[], QPC], step: int) -> None:
-    """Raise ``NotFiniteError`` when a likelihood is not finite, and say where that arose."""
+    """Raise ``NotFiniteError`` if a likelihood is not finite, and name the parameters that are not."""
     if math.isfinite(value):
         return
     numbers = make().parameters
@@ -362,7 +362,7 @@ def check_finite(value: float, make: Callable[[], QPC], step: int) -> None:
 
 
 def identity_of(model: Model) -> str:
-    """A short text that is the same for models of one structure, with the same families and kinds of parameters."""
+    """A short text that is equal for models with the same structure, families and shapes of parameters."""
     parameters = [(name, tuple(p.shape)) for name, p in model.named_parameters()]
     structure = getattr(model, "structure", None), getattr(model, "product", None)
     parts = (type(model).__name__, *structure, model.families, parameters)
@@ -373,7 +373,7 @@ def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-# Checkpoints: one safetensors file, replaced in one move and loaded without running code
+# Checkpoints: one safetensors file, which is replaced atomically and loaded without running code
 
 
 _NAME = "checkpoint.safetensors"
@@ -383,8 +383,8 @@ _NAME = "checkpoint.safetensors"
 class Checkpoint:
     """A training between two steps."""
 
-    state: Mapping[str, Any]  # plain numbers and texts: the step, the best score, the records so far, the settings
-    tensors: Mapping[str, Tensor]  # the model's, the best model's and the optimizer's tensors, by name
+    state: Mapping[str, Any]  # numbers and texts: the step, the best score, the records, the settings
+    tensors: Mapping[str, Tensor]  # of the model, of the best model and of the optimizer, by name
 
     def part(self, prefix: str) -> dict[str, Tensor]:
         """The tensors whose names begin with a prefix, without it."""
@@ -394,7 +394,7 @@ class Checkpoint:
 def save_checkpoint(
     folder: Path, model: nn.Module, best: Mapping[str, Tensor], optimizer: Optimizer | None, state: Mapping[str, Any]
 ) -> None:
-    """Write everything that a training needs to continue as if it had never stopped."""
+    """Write everything that an exact continuation needs."""
     tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
     tensors |= {f"best.{name}": value for name, value in best.items()}
     if optimizer is not None:
@@ -448,7 +448,7 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer | Non
 
 
 def load_parameters(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Load a model's tensors, refusing those of another model."""
+    """Load a model's tensors; those of another model are an error."""
     own = model.state_dict()
     wrong = [n for n in own if n not in tensors or tensors[n].shape != own[n].shape] + [
         n for n in tensors if n not in own
