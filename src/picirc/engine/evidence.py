@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -103,6 +103,10 @@ class WithPoints:
         """The number of data points."""
         return self.points.batch
 
+    def part(self, start: int, stop: int) -> Self:
+        """Return a part of the batch."""
+        return replace(self, points=self.points.part(start, stop))
+
     def conditionals(self, block: Block, columns: Tensor) -> Tensor:
         """Return the parameters of each correlated column given the exact values, ``(m, states, batch, 2)``."""
         return self.points.conditionals(block, columns)
@@ -139,10 +143,6 @@ class Intervals(WithPoints):
 @dataclass(frozen=True)
 class Modes(WithPoints):
     """Exact values, and in place of a missing value the most probable one of each state."""
-
-    def part(self, start: int, stop: int) -> Modes:
-        """Return a part of the batch."""
-        return Modes(self.points.part(start, stop))
 
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
         """Write the log-probabilities to ``out``, ``(fold, states, batch)``."""

@@ -85,10 +85,6 @@ class Restricted(WithPoints):
 
     regions: Mapping[int, Region]  # by variable
 
-    def part(self, start: int, stop: int) -> Restricted:
-        """Return a part of the batch."""
-        return Restricted(self.points.part(start, stop), self.regions)
-
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
         """Write the log-probabilities of values and regions to ``out``, ``(fold, states, batch)``."""
         self.points.write(family, params, columns, out)
