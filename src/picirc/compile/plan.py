@@ -27,7 +27,6 @@ from picirc.engine.schedule import (
     InputStep,
     Kinds,
     MixStep,
-    PassStep,
     Pool,
     Schedule,
     Send,
@@ -251,18 +250,17 @@ class _Planner:
             self.place[cell] = (pool, self.counts[pool])
             self.counts[pool] += 1
 
-    def _steps(self, group: list[Cell]) -> list[Step]:
+    def _steps(self, group: list[Cell]) -> list[SumStep | MixStep]:
         pool, start = self.place[group[0]]
         stop = start + len(group)
-        steps: list[Step] = []
+        steps: list[SumStep | MixStep] = []
         if group[0].mixed:
             sources = np.array([[self.place[c][1] for c in cell.mixed] for cell in group], dtype=np.int64)
-            steps.append(MixStep(pool, start, stop, sources, len(self.mixtures)))
+            sends = self._sends([(cell.order, cell.users) for cell in group])
+            steps.append(MixStep(pool, start, stop, sources, len(self.mixtures), sends=sends))
             self.mixtures.append(tuple(cell.mixture for cell in group if cell.mixture))
         if group[0].edges:
             steps.append(self._sum_step(group, pool, start, stop))
-        elif group[0].users:
-            steps.append(PassStep(pool, start, stop, self._sends([(c.order, c.users) for c in group])))
         return steps
 
     def _sum_step(self, group: list[Cell], pool: int, start: int, stop: int) -> SumStep:
@@ -330,7 +328,9 @@ class _Planner:
             place += self.circuit.dims.get(parent, 1)
         return tuple(found)
 
-    def _begun(self, inputs: Sequence[InputStep], steps: Sequence[Step]) -> tuple[tuple[Step, ...], list[Spans]]:
+    def _begun(
+        self, inputs: Sequence[InputStep], steps: Sequence[SumStep | MixStep]
+    ) -> tuple[tuple[Step, ...], list[Spans]]:
         """Mark what comes first at each row, so that it is overwritten and need not be cleared before.
 
         The first is an input step that covers its rows, a mixture, or the first result that is sent there.
@@ -351,18 +351,15 @@ class _Planner:
         for step in steps:
             if isinstance(step, MixStep):
                 held[step.pool][step.start : step.stop] = written[step.pool][step.start : step.stop] = True
-            elif not isinstance(step, InputStep):
-                for send in step.sends:
-                    if send.axes is not None:  # it is added to the row, which must be cleared before
-                        held[send.pool][send.rows] = True
+            for send in step.sends:
+                if send.axes is not None:  # it is added to the row, which must be cleared before
+                    held[send.pool][send.rows] = True
         for step in steps:
-            if isinstance(step, SumStep | PassStep):
-                sends = tuple(_with_fresh(send, held[send.pool]) for send in step.sends)
-                for send in sends:
-                    if send.fresh is not None:
-                        written[send.pool][send.rows[send.fresh]] = True
-                step = replace(step, sends=sends)
-            then.append(step)
+            sends = tuple(_with_fresh(send, held[send.pool]) for send in step.sends)
+            for send in sends:
+                if send.fresh is not None:
+                    written[send.pool][send.rows[send.fresh]] = True
+            then.append(replace(step, sends=sends))
         return (*first, *then), [_spans(~rows) for rows in written]
 
     def _slots(self) -> list[Slot]:

@@ -26,7 +26,7 @@ from picirc.autograd import first_order
 from picirc.engine import inputs as evaluation
 from picirc.engine.contraction import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.engine.evidence import Evidence, Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
+from picirc.engine.schedule import InputStep, MixStep, Schedule, SumStep
 from picirc.engine.steps import Layout, Ready, Target, span_of
 from picirc.inputs import Gaussian
 from picirc.inputs.correlated import Block
@@ -171,10 +171,6 @@ class CompiledCircuit(Layout):
                     self.sum_up(ready, values, parameters.weights[block], scratch)
                 case MixStep(block=block):
                     self._mix_up(ready, values, parameters.mixtures[block], scratch)
-                case PassStep(pool=pool, start=start, stop=stop):
-                    # Copies, because rows of the same pool are overwritten.
-                    rows, scales = values.rows[pool][start:stop].clone(), values.scales[pool][start:stop].clone()
-                    self.send(ready.targets, self.shapes[pool], rows, scales, values)
         return values
 
     def root(self, values: Values) -> Tensor:
@@ -231,11 +227,6 @@ class CompiledCircuit(Layout):
                 case MixStep(block=block):
                     to_mixture = found.mixtures[block] if found else None
                     self._mix_down(ready, values, parameters.mixtures[block], to_mixture, scratch[0])
-                case PassStep(pool=pool, start=start, stop=stop):
-                    rows = values.rows[pool][start:stop]
-                    incoming = torch.empty_like(rows)  # a copy, because rows of the same pool are read
-                    self._collect(ready.targets, self.shapes[pool], values.rows, incoming)
-                    rows.copy_(incoming)
         if found is not None:
             flows.gradient = replace(found, inputs=tuple(flows.inputs[i] for i in sorted(flows.inputs)))
         return flows
@@ -513,9 +504,11 @@ class CompiledCircuit(Layout):
         if ready.index.shape[1] <= MOST_PARTS and (native := kernels_for(out, weights)):
             rows, scales = values.rows[step.pool], values.scales[step.pool]
             native.mix_up(out, out_scales, rows, scales, ready.index, weights)
-            return
-        parts, scales = self.mixed(ready, values, scratch)
-        out_scales.copy_(mix_up(parts, scales, weights, out))
+        else:
+            parts, scales = self.mixed(ready, values, scratch)
+            out_scales.copy_(mix_up(parts, scales, weights, out))
+        if ready.targets:  # copies, because rows of the same pool are overwritten
+            self.send(ready.targets, ready.shape, out.clone(), out_scales.clone(), values)
 
     def _mix_down(
         self, ready: Ready, values: Values, weights: Tensor, gradient: Tensor | None, scratch: Tensor
@@ -525,7 +518,12 @@ class CompiledCircuit(Layout):
         parts, scales = self.mixed(ready, values, scratch)
         own = slice(step.first, step.first + len(parts))
         found = None if gradient is None else gradient[own]
-        flows = mix_down(parts, scales, weights[own], values.rows[step.pool][step.start : step.stop], found)
+        rows = values.rows[step.pool][step.start : step.stop]
+        if ready.targets:
+            incoming = torch.empty_like(rows)  # a copy, because rows of the same pool are read
+            self._collect(ready.targets, ready.shape, values.rows, incoming)
+            rows.copy_(incoming)
+        flows = mix_down(parts, scales, weights[own], rows, found)
         values.rows[step.pool].index_copy_(0, ready.index.flatten(), flows.flatten(0, 1))
 
     def _collect(self, targets: Sequence[Target], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:

@@ -8,7 +8,7 @@ a pass down in reverse.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -45,19 +45,23 @@ class Send:
     axes: tuple[int, ...] | None
     fresh: Flags | None = None  # which rows hold nothing before, so that they are overwritten; None for none
 
-    def piece(self, low: int, high: int) -> Send | None:
-        """Return the part for the results from ``low`` to ``high``, or None if there is none."""
+
+def _pieces(sends: Sequence[Send], low: int, high: int) -> tuple[Send, ...]:
+    """Return the parts of sends for the results from ``low`` to ``high``."""
+    found = []
+    for send in sends:
         sources: Rows | None = None
         here: slice | Flags = slice(low, high)
-        if self.sources is not None:
-            here = (self.sources >= low) & (self.sources < high)
+        if send.sources is not None:
+            here = (send.sources >= low) & (send.sources < high)
             if not here.any():
-                return None
-            sources = self.sources[here] - low
+                continue
+            sources = send.sources[here] - low
             if len(sources) == high - low and bool((np.diff(sources) > 0).all()):
                 sources = None
-        fresh = None if self.fresh is None else self.fresh[here]
-        return replace(self, rows=self.rows[here], sources=sources, fresh=fresh)
+        fresh = None if send.fresh is None else send.fresh[here]
+        found.append(replace(send, rows=send.rows[here], sources=sources, fresh=fresh))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -108,13 +112,16 @@ class SumStep:
         for start in range(self.start, self.stop, fold):
             stop = min(start + fold, self.stop)
             low, high = ((row - self.start) * self.edges for row in (start, stop))
-            sends = tuple(piece for send in self.sends if (piece := send.piece(low, high)) is not None)
+            sends = _pieces(self.sends, low, high)
             yield replace(self, start=start, stop=stop, first=self.first + low, sends=sends)
 
 
 @dataclass(frozen=True)
 class MixStep:
-    """Sum units: the rows ``start:stop`` become mixtures of the rows ``sources`` (fold, arity) of the same pool."""
+    """Sum units: the rows ``start:stop`` become mixtures of the rows ``sources`` (fold, arity) of the same pool.
+
+    Mixtures that are not integrated are sent to the rows that use them.
+    """
 
     pool: int
     start: int
@@ -122,22 +129,7 @@ class MixStep:
     sources: Rows
     block: int  # the block of mixing weights
     first: int = 0  # the first of its weights there
-
-    def split(self, fold: int) -> Iterator[MixStep]:
-        """Yield the step in pieces of at most ``fold`` rows."""
-        for low in range(0, self.stop - self.start, fold):
-            start, sources = self.start + low, self.sources[low : low + fold]
-            yield replace(self, start=start, stop=start + len(sources), sources=sources, first=self.first + low)
-
-
-@dataclass(frozen=True)
-class PassStep:
-    """Mixtures that are not integrated: the rows ``start:stop`` are multiplied into others as they are."""
-
-    pool: int
-    start: int
-    stop: int
-    sends: tuple[Send, ...]
+    sends: tuple[Send, ...] = ()
     edges: ClassVar[int] = 1
 
     @property
@@ -145,8 +137,16 @@ class PassStep:
         """The number of results."""
         return self.stop - self.start
 
+    def split(self, fold: int) -> Iterator[MixStep]:
+        """Yield the step in pieces of at most ``fold`` rows."""
+        for low in range(0, self.results, fold):
+            start, sources = self.start + low, self.sources[low : low + fold]
+            sends = _pieces(self.sends, low, low + len(sources))
+            stop, first = start + len(sources), self.first + low
+            yield replace(self, start=start, stop=stop, sources=sources, first=first, sends=sends)
 
-Step = InputStep | SumStep | MixStep | PassStep
+
+Step = InputStep | SumStep | MixStep
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from picirc.engine.inputs import FEWEST
-from picirc.engine.schedule import Flags, InputStep, MixStep, PassStep, Rows, Schedule, Step, SumStep
+from picirc.engine.schedule import Flags, InputStep, MixStep, Rows, Schedule, Step, SumStep
 
 CACHE_BYTES = 2**22  # about the second-level caches of two cores
 # The scratch of a step is at most this fraction of all values, so that it takes little memory beside them. Pieces with
@@ -115,13 +115,9 @@ class Layout:
         def index(rows: Rows | Flags) -> Tensor:
             return torch.as_tensor(rows, device=device)
 
-        match step:
-            case InputStep():
-                stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
-                return Ready(step, (), index(step.rows), index(step.columns), stars, span_of(step.rows))
-            case MixStep():
-                size = (step.stop - step.start) * self._row_elements(step)
-                return Ready(step, (), index(step.sources), scratch=size)
+        if isinstance(step, InputStep):
+            stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
+            return Ready(step, (), index(step.rows), index(step.columns), stars, span_of(step.rows))
         targets = tuple(
             Target(
                 send.pool,
@@ -133,9 +129,11 @@ class Layout:
             )
             for send in step.sends
         )
-        if isinstance(step, PassStep):
-            return Ready(step, targets)
-        rows, (g, o, z, r) = step.stop - step.start, self.dims(step)
+        rows = step.stop - step.start
+        scratch = rows * self._row_elements(step)
+        if isinstance(step, MixStep):
+            return Ready(step, targets, index(step.sources), shape=self.shapes[step.pool], scratch=scratch)
+        g, o, z, r = self.dims(step)
         return Ready(
             step,
             targets,
@@ -146,7 +144,7 @@ class Layout:
             matrices=(rows * g, step.edges * o, z),  # one of g and edges is 1
             results=self._results(step),
             offset=offset,
-            scratch=rows * self._row_elements(step),
+            scratch=scratch,
         )
 
     def _row_elements(self, step: SumStep | MixStep) -> int:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from picirc.engine.contraction import spread
-from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, SumStep
 from picirc.errors import ArgumentError, StructureError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Term:
 
     scope: frozenset[int]  # the columns that it depends on
     axes: Axes  # the positions of its axes among those of the row; None if they are the same
-    step: InputStep | SumStep | PassStep  # the step that computes it
+    step: InputStep | SumStep | MixStep  # the step that computes it
     number: int  # the number of the result or of the input
 
 
@@ -77,9 +77,10 @@ class _Terms:
                 case InputStep():
                     self._inputs(step)
                 case MixStep():
-                    for i in range(step.stop - step.start):
+                    for i in range(step.results):
                         self.mixed[step.pool, step.start + i] = (step, i)
-                case SumStep() | PassStep():
+                    self._send(step)
+                case SumStep():
                     self._send(step)
         self.root = self.node(self.compiled.schedule.root)
 
@@ -130,7 +131,7 @@ class _Terms:
         for i, (row, column) in enumerate(zip(step.rows, step.columns, strict=True)):
             self._add((step.pool, int(row)), _Term(frozenset((int(column),)), step.axes, step, i))
 
-    def _send(self, step: SumStep | PassStep) -> None:
+    def _send(self, step: SumStep | MixStep) -> None:
         for send in step.sends:
             sources = range(step.results) if send.sources is None else send.sources
             for number, row in zip(sources, send.rows, strict=True):

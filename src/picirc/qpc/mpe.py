@@ -14,7 +14,7 @@ from torch import Tensor
 
 from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Evidence, Modes, Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, SumStep
 from picirc.engine.steps import Ready
 from picirc.inputs import Family
 from picirc.inputs.discrete import read_table
@@ -149,8 +149,7 @@ def max_up(compiled: CompiledCircuit, evidence: Evidence, parameters: Parameters
                 parts, part_scales = compiled.mixed(ready, values)
                 weights = parameters.mixtures[step.block][step.first : step.first + len(parts)].log().unsqueeze(-1)
                 rows.copy_((parts + weights + part_scales.to(parts.dtype).unsqueeze(2)).amax(1))
-            case PassStep():
-                compiled.send(ready.targets, compiled.shapes[step.pool], rows.clone(), scales.clone(), values)
+                compiled.send(ready.targets, ready.shape, rows.clone(), scales.clone(), values)
     return values
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from picirc.checks import is_number
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
+from picirc.engine.schedule import InputStep, MixStep, Schedule, SumStep
 from picirc.errors import ArgumentError, StructureError
 from picirc.qpc.marginals import LatentGrid
 
@@ -57,9 +57,12 @@ def prune(
 
 def _check_rows(schedule: Schedule) -> None:
     several = any(len(pool.kinds) > 1 for pool in schedule.pools)
-    steps = [step for step in schedule.steps if isinstance(step, SumStep | PassStep)]
-    shared = any(len(step.sends) != 1 or step.sends[0].axes is not None for step in steps)
-    shared = shared or any(len(s.sends[0].rows) != s.results for s in steps if s.sends)
+    steps = [step for step in schedule.steps if not isinstance(step, InputStep)]
+    shared = any(
+        len(step.sends) > 1 or send.axes is not None or len(send.rows) != step.results
+        for step in steps
+        for send in step.sends
+    )
     if several or shared:
         raise StructureError(
             "pruning needs a circuit in which every function has one latent and is used once, such as a tree or a "
@@ -134,17 +137,15 @@ def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Para
         return replace(parameters, weights=tuple(weights), mixtures=tuple(mixtures))
 
     for step in reversed(schedule.steps):
-        if isinstance(step, MixStep):
-            if step.pool == pool and step.start <= row < step.stop:
-                return divide(mixtures, step.block, row - step.start)
-            continue
         if isinstance(step, InputStep):
             continue
-        (send,) = step.sends
-        users = np.flatnonzero((send.rows == row) & (send.pool == pool))
-        if len(users):
-            number = int(users[0] if send.sources is None else send.sources[users[0]])
-            if isinstance(step, SumStep):
-                return divide(weights, step.block, step.first + number)
-            pool, row = step.pool, step.start + number  # a mixture without an integral
+        for send in step.sends:
+            users = np.flatnonzero((send.rows == row) & (send.pool == pool))
+            if len(users):
+                number = int(users[0] if send.sources is None else send.sources[users[0]])
+                if isinstance(step, SumStep):
+                    return divide(weights, step.block, step.first + number)
+                return divide(mixtures, step.block, number)
+        if isinstance(step, MixStep) and step.pool == pool and step.start <= row < step.stop:
+            return divide(mixtures, step.block, row - step.start)
     return parameters  # a circuit without latents

@@ -19,7 +19,7 @@ from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Points
 from picirc.engine.inputs import pieces
 from picirc.engine.regions import Restricted
-from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, SumStep
 from picirc.engine.steps import Ready, Target
 from picirc.inputs import Family
 from picirc.native import kernels_for
@@ -147,10 +147,10 @@ def choose(
             case SumStep() as step:
                 results = _results(compiled, ready.targets, states, step.results)
                 _choose_sum(ready, values, parameters, columns, results, states[step.pool], chooser, most)
-            case MixStep():
+            case MixStep() as step:
+                if ready.targets:
+                    states[step.pool][step.start : step.stop] = _results(compiled, ready.targets, states, step.results)
                 _choose_mix(ready, values, parameters, columns, states, chooser)
-            case PassStep() as step:
-                states[step.pool][step.start : step.stop] = _results(compiled, ready.targets, states, step.results)
     return states
 
 
