@@ -45,7 +45,6 @@ from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
 LARGEST = 2**27  # elements of a tensor: one gigabyte in double precision
-DOUBLE = torch.zeros((), dtype=torch.float64)
 
 
 def integrate(
@@ -251,7 +250,7 @@ class Axis:
 def assemble(
     circuit: SymbolicCircuit,
     grids: Mapping[str, Grid],
-    like: Tensor = DOUBLE,
+    like: Tensor | None = None,
     along: Mapping[str, tuple[str, ...]] | None = None,
     refine: Callable[[], QPC] | None = None,
 ) -> QPC:
@@ -260,10 +259,11 @@ def assemble(
     Args:
         circuit: The circuit.
         grids: The grid of each latent.
-        like: A tensor of the desired dtype and device.
+        like: A tensor of the desired dtype and device; by default float64 on the CPU.
         along: The axes of a grid, the latent's own last; by default only its own.
         refine: Returns the same quadrature on a finer grid.
     """
+    like = torch.zeros((), dtype=torch.float64) if like is None else like
     axes = {
         z: Axis(
             (along or {}).get(z, (z,)), torch.as_tensor(grid.points).to(like), torch.as_tensor(grid.weights).to(like)

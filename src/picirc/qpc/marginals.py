@@ -13,11 +13,13 @@ from torch import Tensor
 from picirc.checks import check_integer
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Evidence, Points, Weighted
-from picirc.engine.inputs import with_parents
+from picirc.engine.inputs import fold, pieces, with_parents
 from picirc.engine.regions import Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.validation import as_rows, check_possible
+
+_AT_ONCE = 2**22  # probabilities in memory at a time
 
 
 def input_flows(compiled: CompiledCircuit, parameters: Parameters, evidence: Evidence) -> tuple[list[Tensor], Tensor]:
@@ -103,10 +105,18 @@ class Marginals:
         if variable not in self._variables:
             raise ArgumentError("variable", f"one of {', '.join(self._variables)}", variable)
         column = self._variables.index(variable)
-        total = self._finite(column)
-        if total is None:
-            remedy = "use .log_prob, .mean or .variance"
-            raise ArgumentError("variable", "a variable with finitely many values", variable, remedy)
+        total: Tensor | None = None
+        for part in self._components:
+            slots = (part.columns == column).nonzero().flatten().tolist()
+            table = part.family.table(part.params) if slots else None
+            for slot in slots:
+                if table is None:
+                    remedy = "use .log_prob, .mean or .variance"
+                    raise ArgumentError("variable", "a variable with finitely many values", variable, remedy)
+                own, weights = table[slot if len(table) > 1 else 0].exp(), part.weights[slot]
+                found = torch.einsum("sb,sbv->bv", weights, own) if own.ndim == 3 else weights.T @ own
+                total = found if total is None else total + found
+        assert total is not None, "every variable has an input"
         seen = self._points.values[column]
         known = ~seen.isnan()
         total[known] = torch.nn.functional.one_hot(seen[known].long(), total.shape[1]).to(total.dtype)
@@ -118,42 +128,26 @@ class Marginals:
         Counts without an upper limit have their rounded mean.
         """
         seen = self._points.values
+        uses = torch.cat([part.columns for part in self._components]).bincount()
         endless = [part for part in self._components if part.family.table(part.params[:1, :1]) is None]
         centre = means(endless, seen)
-        for part in endless:
-            if part.family.discrete:
-                centre[part.columns] = centre[part.columns].round()
-        for column in range(len(seen)):
-            probabilities = self._finite(column)
-            if probabilities is not None:
-                centre[column] = probabilities.argmax(1).to(centre.dtype)
-        return torch.where(seen.isnan(), centre, seen).T.reshape(self._shape)
-
-    @cached_property
-    def _tables(self) -> list[tuple[Component, Tensor | None]]:
-        """The components with the log-probabilities of all values of their states; None if they are not finite."""
-        return [(part, part.family.table(part.params)) for part in self._components]
-
-    @cached_property
-    def _places(self) -> dict[int, list[tuple[int, int]]]:
-        """For each column the components that it is part of, and its position there."""
-        found: dict[int, list[tuple[int, int]]] = {}
-        for number, part in enumerate(self._components):
-            for slot, column in enumerate(part.columns.tolist()):
-                found.setdefault(column, []).append((number, slot))
-        return found
-
-    def _finite(self, column: int) -> Tensor | None:
-        """Return the probabilities ``(batch, values)`` of all values of a variable; None if it is not finite."""
-        total: Tensor | None = None
-        for number, slot in self._places[column]:
-            part, table = self._tables[number]
+        several: dict[int, Tensor] = {}  # the probabilities of variables with inputs in several components
+        for part in self._components:
+            table = part.family.table(part.params)
             if table is None:
-                return None
-            own, weights = table[slot if len(table) > 1 else 0].exp(), part.weights[slot]
-            found = torch.einsum("sb,sbv->bv", weights, own) if own.ndim == 3 else weights.T @ own
-            total = found if total is None else total + found
-        return total
+                if part.family.discrete:
+                    centre[part.columns] = centre[part.columns].round()
+                continue
+            letters = "fsb,fsbv->fbv" if table.ndim == 4 else "fsb,fsv->fbv"
+            for own in pieces(len(part.columns), seen.shape[1] * table.shape[-1], _AT_ONCE):
+                found, columns = torch.einsum(letters, part.weights[own], fold(table, own).exp()), part.columns[own]
+                centre[columns] = found.argmax(2).to(centre.dtype)
+                for slot in (uses[columns] > 1).nonzero().flatten().tolist():
+                    column = int(columns[slot])
+                    several[column] = several[column] + found[slot] if column in several else found[slot]
+        for column, probabilities in several.items():
+            centre[column] = probabilities.argmax(1).to(centre.dtype)
+        return torch.where(seen.isnan(), centre, seen).T.reshape(self._shape)
 
     @property
     def mean(self) -> Tensor:
