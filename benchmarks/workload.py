@@ -15,7 +15,7 @@ from torch import Tensor
 
 import picirc as pc
 from measure import Run, peak
-from picirc.engine.compiled import CompiledCircuit
+from picirc.engine.compiled import CompiledCircuit, Values
 from picirc.engine.schedule import InputStep, SumStep
 from picirc.memory import empty
 from picirc.qpc.validation import as_points
@@ -117,6 +117,7 @@ class Workload:
 
     def fill(self) -> None:
         """Begin a pass: put the log-probabilities of the data into its rows, which is not part of ``up``."""
+        self._values = Values([], [])  # releases those of the previous run, whose memory this one takes
         self._values = self._compiled.start(self._parameters.like, self.batch)
         for ready in self._compiled.steps(self._parameters.like, self.batch)[0]:
             if isinstance(ready.step, InputStep):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What functions with hand-written derivatives owe to PyTorch: no silent second derivative, and no trace of them."""
+"""Wrappers for hand-written derivatives: second derivatives raise an error, and ``torch.compile`` skips queries."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def first_order(backward: Backward) -> Backward:
-    """Make a ``backward`` whose results can be used but not differentiated again: that raises an error.
+    """Wrap a ``backward`` so that differentiating its results raises an error.
 
-    ``once_differentiable`` of PyTorch raises only where the incoming gradient needs a gradient itself; elsewhere a
-    second derivative would come out as zero.
+    ``once_differentiable`` of PyTorch raises only if the incoming gradient requires a gradient. Otherwise a second
+    derivative would silently be zero.
     """
 
     @functools.wraps(backward)
     def wrapped(ctx: Any, *flows: Tensor) -> Gradients:
         with torch.no_grad():
             found = backward(ctx, *flows)
-        if not torch.is_grad_enabled():  # create_graph=True was not asked for
+        if not torch.is_grad_enabled():  # without create_graph=True
             return found
         sources = [t for t in (*flows, *ctx.saved_tensors) if t.requires_grad]
         given = [t for t in found if t is not None]
@@ -46,26 +46,26 @@ class _Final(torch.autograd.Function):
     def backward(ctx: Any, *flows: Tensor) -> Gradients:
         raise NotImplementedError(
             "picirc computes first derivatives only, and this asks for a second one (create_graph=True, a Hessian); "
-            "take differences of gradients instead."
+            "use differences of gradients instead."
         )
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """A context without ``autocast``, also on devices that do not know it."""
+    """Return a context without ``autocast``; the device ``meta`` does not support autocast."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 def uncompiled(function: F) -> F:
-    """Leave a query out of ``torch.compile``, which would trace its loops step by step: it is called as it is.
+    """Exclude a query from ``torch.compile``, which would trace its loops step by step.
 
-    Where ``torch.func`` transforms it, which it does not allow, the error says what to do instead.
+    Transformations of ``torch.func`` raise an error that names an alternative.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             if torch.compiler.is_compiling():
-                return torch.compiler.disable(function)(*args, **kwargs)  # not before: this imports the compiler
+                return torch.compiler.disable(function)(*args, **kwargs)  # late, because it imports the compiler
             return function(*args, **kwargs)
         except RuntimeError as error:
             if "functorch" not in str(error) and "vmap:" not in str(error):

@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The integral circuit as users hold it: the symbolic value, and the ways to integrate it."""
+"""The integral circuit for users: the symbolic circuit together with the ways to integrate it."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from picirc.compile.adaptive import Adaptive, adaptive_log_prob
-from picirc.compile.integrate import (
-    LARGEST,
-    edge_mass,
-    integrate_nested,
-    integrate_static,
-    locate_posterior,
-    reach_of,
-)
+from picirc.compile.integrate import LARGEST, edge_mass, integrate, locate_posterior, reach_of
 from picirc.compile.place import AnyRule, Domain, place, rules_of, stated_domain
 from picirc.errors import ArgumentError
 from picirc.exact import ExactGaussian, integrate_exactly
@@ -39,8 +33,8 @@ class Circuit(SymbolicCircuit):
     """An integral circuit: units below one root, their structural properties, and three ways to integrate it.
 
     Args:
-        root: The unit whose function the circuit stands for.
-        variables: The observed variables in the order of the data's columns.
+        root: The unit whose function the circuit represents.
+        variables: The observed variables in the order of the columns of the data.
 
     Example:
         >>> import picirc as pc
@@ -54,7 +48,7 @@ class Circuit(SymbolicCircuit):
     """
 
     def exact(self) -> ExactGaussian:
-        """The closed form, which exists when every function is linear-Gaussian and there are no sum units."""
+        """Return the closed form, which exists if all functions are linear-Gaussian and there are no sum units."""
         return integrate_exactly(self)
 
     def integrate(
@@ -70,21 +64,22 @@ class Circuit(SymbolicCircuit):
         device: torch.device | str = "cpu",
         limit: int = LARGEST,
     ) -> QPC:
-        """Integrate by quadrature: the circuit that results is a QPC.
+        """Integrate by quadrature.
 
         Args:
             rule: A rule for all latents, or one for each; with ``tol``, where the search starts.
-            nested: Points that follow each conditional (Algorithm A.2) instead of fixed ones (Algorithm 1).
-            domain: Where static rules are placed: ``"marginal"`` (each latent's own marginal), ``"worst"`` (the paper's
-                Appendix C.2), ``"posterior"`` (each latent's posterior given the data ``on``), or intervals for some
-                latents. Points at the posterior are for sharp likelihoods: they are few, and useless far from ``on``.
+            nested: Let the points follow each conditional (Algorithm A.2) instead of fixing them (Algorithm 1).
+            domain: Where static rules are placed: ``"marginal"`` (the marginal of each latent), ``"worst"`` (Appendix
+                C.2 of the paper), ``"posterior"`` (the posterior of each latent given the data ``on``), or intervals
+                for some latents. Use ``"posterior"`` for sharp likelihoods: it needs few points, but they are useless
+                for data far from ``on``.
             sigmas: How many standard deviations a derived interval reaches; with ``tol``, at first.
-            tol: Choose the number of points, and the reach of derived intervals, so that the estimated error of the
-                log-likelihood of ``on`` is below this.
+            tol: Choose the number of points and the reach of derived intervals so that the estimated error of the
+                log-likelihood of ``on`` is below this value.
             on: The data for ``tol`` or ``domain="posterior"``.
             dtype: The floating-point type of the result.
-            device: Where the result lives.
-            limit: The largest number of elements that one tensor may have; a larger circuit is refused.
+            device: The device of the result.
+            limit: The largest number of elements of a tensor; a larger circuit raises a ``SizeError``.
         """
         posterior = domain == "posterior"
         if (tol is None) != (on is None) and not (posterior and on is not None):
@@ -94,38 +89,40 @@ class Circuit(SymbolicCircuit):
         if not dtype.is_floating_point:
             raise ArgumentError("dtype", "a floating-point type such as torch.float64", dtype)
         like = torch.zeros((), dtype=dtype, device=device)
+        quadrature = partial(integrate, self, nested=nested, domain=domain, like=like, limit=limit, on=on)
         if tol is not None and on is not None:
-            return self._integrate_to(tol, on, rule, nested, domain, sigmas, like, limit)
+            return self._integrate_to(tol, on, quadrature, rule, nested, domain, sigmas, limit)
         if rule is None:
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule, "or give tol and on")
-        return self._integrate(rule, nested, domain, sigmas, like, limit, on)
+        return quadrature(rule, sigmas)
 
     def log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Tensor:
-        """``log p(x)`` of every row by adaptive quadrature: the values of ``adaptive_log_prob``."""
+        """Return ``log p(x)`` of every row by adaptive quadrature, the values of ``adaptive_log_prob``."""
         return self.adaptive_log_prob(x, tol, domain=domain).value
 
     def adaptive_log_prob(self, x: Tensor, tol: float = 1e-6, *, domain: Domain = "marginal") -> Adaptive:
-        """Adaptive quadrature: refine the grids for each data point until its error is below ``tol``.
+        """Refine the grids for each data point until the estimated error is below ``tol``.
 
-        There is no circuit behind this: the points depend on the data point, so nothing can be re-used between data
-        points, and no other query is possible. Use it as a reference, or for a few points that matter.
+        The grids depend on the data point, so nothing is reused between data points and there is no circuit for other
+        queries. Use it as a reference, or for a few important data points.
 
         Args:
             x: ``(..., variables)``; NaN is missing.
-            tol: The wanted absolute error of the log-likelihood.
+            tol: The desired absolute error of the log-likelihood.
             domain: Where the latents are integrated, as in ``integrate``.
 
         Returns:
-            ``value`` and estimated ``error`` of each data point; an error above ``tol`` means that it was not reached.
+            The ``value`` and the estimated ``error`` of each data point. An error above ``tol`` means that the
+            tolerance was not reached.
         """
         return adaptive_log_prob(self, x, tol, domain)
 
     @property
     def functions(self) -> nn.ModuleList:
-        """The functions of the units that have parameters to learn, each once.
+        """The modules among the functions of the units, each once.
 
-        A unit's function has parameters when it is a module, or a ``pc.Density`` or ``pc.Conditional`` that a module
-        computes. ``integrate`` evaluates them with a gradient, so that
+        A function has learnable parameters if it is a module, or a ``pc.Density`` or ``pc.Conditional`` computed by a
+        module. ``integrate`` evaluates it with a gradient, so that
         ``circuit.integrate(rule).log_prob(x).sum().backward()`` reaches ``circuit.functions.parameters()``.
 
         Example:
@@ -145,47 +142,31 @@ class Circuit(SymbolicCircuit):
         return nn.ModuleList(found)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Circuit:
-        """Itself, unless it has parameters, which can change."""
+        """Return the circuit itself, unless it has parameters, which can change."""
         if not len(self.functions):
             return self
         make, parts = self.__reduce__()
         found: Circuit = make(*copy.deepcopy(parts, memo))
         return found
 
-    def _integrate(
-        self,
-        rule: AnyRule | Mapping[str, AnyRule],
-        nested: bool,
-        domain: Domain,
-        sigmas: float | None,
-        like: Tensor,
-        limit: int,
-        on: Tensor | None,
-    ) -> QPC:
-        if not nested:
-            return integrate_static(self, rule, domain, sigmas, like, limit, on)
-        if domain != "marginal":
-            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
-        return integrate_nested(self, rule, 6.0 if sigmas is None else sigmas, like, limit)
-
     def _integrate_to(
         self,
         tol: float,
         on: Tensor,
+        quadrature: Callable[[AnyRule | Mapping[str, AnyRule], float | None], QPC],
         rule: AnyRule | Mapping[str, AnyRule] | None,
         nested: bool,
         domain: Domain,
         sigmas: float | None,
-        like: Tensor,
         limit: int,
     ) -> QPC:
-        """Widen intervals whose ends carry mass, take the points that the posterior needs, and refine."""
+        """Widen intervals whose ends carry mass, take as many points as the posterior needs, and refine."""
         if not tol > 0:
             raise ArgumentError("tol", "a positive number", tol)
         rules = rules_of(self, gauss_legendre(_FIRST_POINTS) if rule is None else rule)
         reach, resolved = sigmas or reach_of(domain), nested or domain == "posterior" or bool(self.dims)
         while True:
-            qpc = self._integrate(rules, nested, domain, reach, like, limit, on)
+            qpc = quadrature(rules, reach)
             errors = qpc.error(on)
             error = float(errors.max())
             if error <= tol:
@@ -201,7 +182,7 @@ class Circuit(SymbolicCircuit):
             rules = {z: rule.resize(counts[z]) for z, rule in rules.items()}
 
     def _cut_off(self, qpc: QPC, rules: Mapping[str, AnyRule], domain: Domain, x: Tensor, tol: float) -> bool:
-        """Whether the posterior of a data point reaches the end of an interval that was derived."""
+        """Return whether the posterior of a data point reaches the end of a derived interval."""
         given = domain if isinstance(domain, Mapping) else {}
         posteriors = qpc.latents(x)
         return any(
@@ -214,7 +195,7 @@ class Circuit(SymbolicCircuit):
     def _resolved(
         self, rules: Mapping[str, AnyRule], counts: Mapping[str, int], domain: Domain, reach: float, x: Tensor
     ) -> dict[str, int]:
-        """The numbers of points, or as many as the posterior of a data point needs: about one for each deviation."""
+        """Return at least ``counts`` points, and as many as the posterior of a data point needs."""
         grids, found = place(self, rules, domain, reach), dict(counts)
         for z, located in locate_posterior(self, x, domain).items():
             rule = rules[z]
@@ -224,7 +205,7 @@ class Circuit(SymbolicCircuit):
         return found
 
     def _check_affordable(self, counts: Mapping[str, int], tol: float, error: float, nested: bool, limit: int) -> None:
-        """Refuse to go on with grids whose refinement, which estimates the error, would be too large."""
+        """Raise if the refinement that estimates the error would be too large."""
         most = max(counts.values(), default=0)
         refined = {z: range(int(2.5 * n) + 1) for z, n in counts.items()}
         if most > _MOST_POINTS or self.cost(refined, nested).largest > limit:
@@ -238,12 +219,12 @@ class Circuit(SymbolicCircuit):
 
 
 def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool = True) -> Circuit:
-    """The circuit that eliminates the latents of ``net`` one after the other (Algorithm A.1).
+    """Return the circuit that eliminates the latents of ``net`` one after another (Algorithm A.1).
 
     Args:
         net: The network.
-        order: The latents in the order of elimination, any order; by default one that keeps intermediate functions
-            small. ``net.children_first`` gives every integral unit one conditional density, as in the paper.
+        order: The latents in the order of elimination; by default an order that keeps intermediate functions small.
+            ``net.children_first`` gives every integral unit one conditional density, as in the paper.
         prune: Leave out barren latents, those without an observed descendant.
     """
     circuit = build.from_bayesnet(net, order, prune)
@@ -251,13 +232,13 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
 
 
 def from_tree(tree: LatentTree, latent: build.FunctionOf, observed: build.FunctionOf) -> Circuit:
-    """The circuit of a latent tree: one integral unit a latent, over its inputs and its children's integrals.
+    """Return the circuit of a latent tree: an integral unit for each latent, over its inputs and its children.
 
     Args:
         tree: The tree. Latent ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
-        latent: ``latent(i, parent)`` gives the density of latent ``i`` given the latent called ``parent`` (None at
-            the root).
-        observed: ``observed(j, parent)`` gives the density of variable ``j`` given its latent.
+        latent: ``latent(i, parent)`` returns the density of latent ``i`` given the latent ``parent``, which is None at
+            the root.
+        observed: ``observed(j, parent)`` returns the density of variable ``j`` given its latent.
     """
     circuit = build.from_tree(tree, latent, observed)
     return Circuit(circuit.root, circuit.variables)

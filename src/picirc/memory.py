@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of large tensors, reused once nothing refers to them.
+"""Memory of large tensors, reused after the tensors are gone.
 
-On a CPU the memory of every large tensor is mapped and page-faulted anew, which can cost more than the arithmetic. So
-blocks of memory are kept when their tensors are gone, and handed out again: a tensor made here owns its block until the
-last reference to its storage goes, whether Python, autograd or another thread holds it. It is an ordinary tensor, which
-nothing overwrites.
+On a CPU the memory of every large tensor is mapped and page-faulted anew, which can cost more than the arithmetic. This
+module keeps blocks of memory and hands them out again. A tensor owns its block until the last reference to its storage
+is gone, including those of autograd and of other threads. It is an ordinary tensor that nothing overwrites.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-_SMALL = 2**16  # bytes; the allocator is fast for less
-_KEPT = 2**30  # bytes
+_SMALL = 2**16  # bytes below which the allocator is fast
+_KEPT = 2**30  # bytes of free blocks that are kept
 
 
 class Blocks:
-    """Free blocks of memory, safe to use from several threads."""
+    """A thread-safe pool of free blocks of memory."""
 
     def __init__(self) -> None:
-        self._free: list[tuple[int, int, Tensor]] = []  # by size and age, so that a fitting one is found at once
-        self._returned: deque[Tensor] = deque()  # not sorted in yet
+        self._free: list[tuple[int, int, Tensor]] = []  # sorted by size and age
+        self._returned: deque[Tensor] = deque()  # not yet sorted in
         self._lock = threading.Lock()
         self._age = 0
         self.bytes = 0
 
     def empty(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """An uninitialised tensor with the dtype and the device of ``like``."""
+        """Return an uninitialised tensor with the dtype and device of ``like``."""
         size = math.prod(shape) * like.element_size()
         if size < _SMALL or like.device.type != "cpu" or not has_values(like):
             return like.new_empty(tuple(shape))
         block = self.take(size)
         lent = block.numpy()[:size]
-        # The tensor holds ``lent`` for as long as its storage lives.
+        # The storage of the tensor holds a reference to ``lent``.
         weakref.finalize(lent, self._returned.append, block).atexit = False
         return torch.from_numpy(lent).view(like.dtype).view(tuple(shape))
 
     def take(self, size: int) -> Tensor:
-        """The smallest free block that fits, or a new one."""
+        """Return the smallest free block that fits, or a new one."""
         with self._lock:
             self._sort_in()
             place = bisect_left(self._free, (size,))
@@ -57,8 +56,8 @@ class Blocks:
             return torch.empty(size, dtype=torch.uint8)
 
     def _sort_in(self) -> None:
-        """Sort returned blocks in, and drop the oldest ones beyond what is worth keeping."""
-        while self._returned:  # filled without the lock: the garbage collector may run while this thread holds it
+        """Sort in the returned blocks, and drop the oldest ones beyond the limit."""
+        while self._returned:  # filled without the lock, which this thread may hold when the garbage collector runs
             block = self._returned.popleft()
             self._age += 1
             insort(self._free, (block.numel(), self._age, block))
@@ -73,7 +72,7 @@ empty = _blocks.empty
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether a tensor holds numbers: not one on the device ``meta``, nor a stand-in that only knows its shape."""
+    """Return whether a tensor has data, unlike one on the device ``meta`` or a ``FakeTensor``."""
     return tensor.device.type != "meta" and type(tensor) in PLAIN
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every model is: a structure with parameters, which returns its circuit when called."""
+"""The protocol of models: a structure with parameters that returns its circuit when called."""
 
 from __future__ import annotations
 
@@ -21,44 +21,36 @@ from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 
 AnyRule = Rule | VectorRule | RandomRule | Rules
-_CIRCUIT_POINTS = 64  # of a circuit whose rule is not given
+_CIRCUIT_POINTS = 64  # of the default rule of a circuit
 
 
 class ParameterGroup(NamedTuple):
-    """Parameters that training treats alike.
-
-    Attributes:
-        parameters: The parameters.
-        decay: Whether the weight decay applies to them.
-        speed: Their step size, in units of that of the training.
-    """
+    """Parameters with the same options in training."""
 
     parameters: Sequence[nn.Parameter]
-    decay: bool = True
-    speed: float = 1.0
+    decay: bool = True  # whether weight decay applies
+    speed: float = 1.0  # their step size, relative to that of the training
 
 
 class Model(nn.Module):
-    """A distribution with parameters. ``model(rule)`` is its circuit, a QPC; a model with tables takes no rule.
+    """A distribution with parameters. ``model(rule)`` returns its circuit, a QPC; models with tables take no rule.
 
-    Training and saving use what stands here and nothing else, so a class of one's own can be trained with ``pc.fit``.
+    Training and saving use only this interface, so ``pc.fit`` can train custom subclasses.
 
     Attributes:
         structure: The latent tree or region graph.
         families: The family of each variable.
-        product: How partitions of a region graph combine.
-        plan: The structure folded into a schedule.
-        step_size: The step size that gradient training begins with.
-        has_rule: Whether its latents are continuous, so that a rule integrates them.
-        fresh: Whether the parameters are still the random ones; training then begins with ones that fit the data.
-        custom: Whether it has functions of its user's own, which no file can hold.
+        product: How the partitions of a region graph are combined.
+        plan: The plan of the structure.
+        step_size: The initial step size of gradient training.
+        has_rule: Whether the latents are continuous, so that a rule integrates them.
+        fresh: Whether the parameters are still random; training then starts from values that fit the data.
+        custom: Whether it has user-defined functions, which cannot be saved.
     """
 
-    # The arguments that a saved model keeps, the values of those that were added after models had been saved, and the
-    # class of the members of an ensemble.
-    STORED: ClassVar[tuple[str, ...]] = ()
-    FORMER: ClassVar[dict[str, Any]] = {}
-    MEMBER: ClassVar[type[Model] | None] = None
+    STORED: ClassVar[tuple[str, ...]] = ()  # the arguments that are saved
+    FORMER: ClassVar[dict[str, Any]] = {}  # the values of arguments that older files lack
+    MEMBER: ClassVar[type[Model] | None] = None  # the class of the members of an ensemble
     has_rule: ClassVar[bool] = True
 
     structure: LatentTree | RegionGraph
@@ -71,7 +63,7 @@ class Model(nn.Module):
 
     @abstractmethod
     def forward(self, rule: AnyRule | None = None) -> QPC:
-        """The circuit with the current parameters."""
+        """Return the circuit with the current parameters."""
 
     @property
     def variables(self) -> Sequence[str]:
@@ -80,7 +72,7 @@ class Model(nn.Module):
 
     @property
     def parts(self) -> Sequence[Model]:
-        """The members of an ensemble; of any other model itself alone."""
+        """The members of an ensemble; for any other model only the model itself."""
         return (self,)
 
     @property
@@ -89,70 +81,59 @@ class Model(nn.Module):
         return 1
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
-        """The circuits that the model's circuit mixes, with their weights, each made when it is called for.
+        """Return the weights of the circuits that the model mixes, and functions that return the circuits.
 
-        Training visits one after the other, so that it takes the memory of one only.
+        Training visits them one after another, so that only one of them is in memory.
         """
         return [(1.0, partial(self, rule))]
 
     def states_of(self, points: int) -> int:
-        """The number of states of each latent with a rule of ``points`` points."""
+        """Return the number of states of each latent with a rule of ``points`` points."""
         return points
 
     def training_rule(self, rule: object = None) -> AnyRule | None:
-        """The rule to train with: the one given, checked, or the default; None for a model that takes none."""
+        """Check the rule for training, or return the default; None for a model without a rule."""
         if rule is not None:
             raise ArgumentError("rule", f"no rule for an {type(self).__name__}, whose states are not points", rule)
         return None
 
     def weight_decay(self, rows: int) -> float:
-        """The weight decay that suits data with this many rows."""
+        """Return the default weight decay for data with this many rows."""
         return 0.0
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """All parameters, by how training treats them.
+        """Return all parameters in groups.
 
-        Biases say how columns are distributed, not how they depend on a latent. Weight decay leaves them alone.
+        Weight decay does not apply to biases, which describe the distribution of a column and not its dependence on a
+        latent.
         """
         named = list(self.named_parameters())
         biases, others = ([p for name, p in named if name.endswith("bias") is bias] for bias in (True, False))
         return [ParameterGroup(others), ParameterGroup(biases, decay=False)]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
-        """Choose start values that fit the data, if the parameters are still random.
-
-        Args:
-            x: ``(rows, variables)``, some rows of the data; NaN is missing.
-            generator: The source of randomness.
-        """
+        """Choose initial values that fit some rows ``x`` of the data, if the parameters are still random."""
 
     def start_labels(self, x: Tensor) -> Tensor | None:
-        """The slice that learns each row ``(rows,)`` when training begins; None where the slices find that out.
-
-        Args:
-            x: ``(rows, variables)``; NaN is missing.
-        """
+        """Return the slice that each row ``(rows,)`` is assigned to when training starts; None for no assignment."""
         return None
 
     def end_training(self) -> None:
-        """Undo what ``begin_training`` did for the sake of the optimiser; the distribution stays the same."""
+        """Undo what ``begin_training`` did for the optimiser; the distribution stays the same."""
         self.fresh = False
 
 
 def refined(model: Model, rule: Rule | VectorRule | Rules) -> QPC:
-    """The circuit of a model on a finer grid."""
+    """Return the circuit of a model on a finer grid."""
     found: QPC = model(rule.refine())
     return found
 
 
 @final
 class CircuitModel(Model):
-    """A circuit whose functions have parameters, written by hand in PyTorch, as a model that can be trained.
+    """A model of a circuit with PyTorch modules among its functions.
 
-    ``pc.fit`` makes one of a ``Circuit`` and returns a ``Circuit`` again.
-
-    Args:
-        circuit: A circuit with modules among its functions.
+    ``pc.fit`` converts a ``Circuit`` to a ``CircuitModel`` and back.
     """
 
     def __init__(self, circuit: Circuit) -> None:
@@ -162,7 +143,7 @@ class CircuitModel(Model):
             remedy = "let a torch.nn.Module compute one of its functions, as in pc.Conditional(family, module, parents)"
             raise ArgumentError("model", "a circuit with parameters to learn", "one without any", remedy)
         self.circuit = circuit
-        self.fresh = False  # the functions are what their author wants to begin with
+        self.fresh = False  # the user has chosen the initial values
         self.families = tuple(self(trapezoidal(2)).families)
 
     @property
@@ -171,12 +152,12 @@ class CircuitModel(Model):
         return self.circuit.variables
 
     def training_rule(self, rule: object = None) -> Rule:
-        """The trapezoidal rule with 64 points by default."""
+        """Check the rule, or return the trapezoidal rule with 64 points."""
         if rule is not None and not isinstance(rule, Rule):
             raise ArgumentError("rule", "a quadrature rule such as pc.trapezoidal(64)", rule)
         return rule or trapezoidal(_CIRCUIT_POINTS)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
-        """The circuit, integrated in the precision of its parameters."""
+        """Integrate the circuit in the precision of its parameters."""
         like = next(self.functions.parameters())
         return self.circuit.integrate(self.training_rule(rule), dtype=like.dtype, device=like.device)

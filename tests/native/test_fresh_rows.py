@@ -85,8 +85,7 @@ def test_every_row_is_begun_once():
             continue
         if isinstance(step, MixStep):
             begun[step.pool][step.start : step.stop] += 1
-        else:
-            for send in step.sends:
-                if send.fresh is not None:
-                    np.add.at(begun[send.pool], send.rows[send.fresh], 1)
+        for send in step.sends:
+            if send.fresh is not None:
+                np.add.at(begun[send.pool], send.rows[send.fresh], 1)
     assert all((counts == 1).all() for counts in begun)

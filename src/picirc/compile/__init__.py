@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only bridge from symbols to tensors."""
+"""From symbolic circuits to tensors: planning, placing grids, and integrating."""

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adaptive quadrature: grids refined for each data point.
 
-Every latent's interval is cut into panels with a Gauss–Legendre rule each. The flows of a data point give the
-integrand along each latent with all others integrated out; where its Legendre coefficients on a panel do not decay,
-the panel is halved. When no panel asks for more, all are halved once, and the change is the estimate of the error;
-where that would be too large, it is the change of the last step. An interval that was derived from a latent's
-marginal is widened where its ends carry a part of the integral.
+The interval of every latent is divided into panels with a Gauss–Legendre rule each. The flows of a data point are the
+integrand along each latent with all others integrated out. A panel is halved if the Legendre coefficients of the
+integrand do not decay on it. When all panels are smooth, all are halved once more, and the change is the estimate of
+the error. If that would be too large, the estimate is the change of the last step. A derived interval is widened if its
+ends carry a part of the integral.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.polynomial import legendre
 from numpy.typing import NDArray
 from torch import Tensor
 
-from picirc.compile.integrate import assemble, make_axes
+from picirc.compile.integrate import assemble
 from picirc.compile.place import Domain, counting_grids, place, rules_of, stated_domain
 from picirc.errors import ArgumentError
 from picirc.qpc.distribution import QPC
@@ -37,7 +37,7 @@ _MOST_STATES = 2**22  # of the widest function
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Values of the log-likelihood and estimates of their absolute errors, ``(...)`` each."""
+    """The log-likelihoods ``(...)`` and the estimates of their absolute errors ``(...)``."""
 
     value: Tensor
     error: Tensor
@@ -52,23 +52,25 @@ def adaptive_log_prob(circuit: SymbolicCircuit, x: Tensor, tol: float, domain: D
     start = _first_panels(circuit, domain)
     if len(x):
         _quadrature(circuit, start)._points(x)  # checks the data before the long work
-    endless = _endless(circuit, domain)
-    results = [_one(circuit, row.unsqueeze(0), tol, start, endless) for row in x]
+    given = domain if isinstance(domain, Mapping) else {}
+    # The interval of these latents is derived, so it may be too narrow for an unusual data point.
+    derived = {z for z in start if z not in given and stated_domain(circuit, z) is None}
+    results = [_one(circuit, row.unsqueeze(0), tol, start, derived) for row in x]
     found = torch.tensor(results, dtype=torch.float64).view(*shape, 2)
     return Adaptive(*found.unbind(-1))
 
 
 def _one(
-    circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges, endless: Collection[str]
+    circuit: SymbolicCircuit, x: Tensor, tol: float, edges: Edges, derived: Collection[str]
 ) -> tuple[float, float]:
-    """Value and error estimate for one data point."""
+    """Return the value and the estimated error for one data point."""
     last, value, error = math.nan, math.nan, math.inf
     for _ in range(_ROUNDS):
         value, rough, masses = _inspect(_quadrature(circuit, edges), x, edges, tol)
         error, last = _distance(value, last), value
-        wider = {z: _widened(e, masses.get(z), tol) if z in endless else e for z, e in edges.items()}
+        wider = {z: _widened(e, masses.get(z), tol) if z in derived else e for z, e in edges.items()}
         if any(len(wider[z]) > len(e) for z, e in edges.items()) and _fits(circuit, wider):
-            edges, last = wider, math.nan  # a wider grid of the same fineness says nothing about the error
+            edges, last = wider, math.nan  # wider at the same resolution: no estimate of the error
             continue
         smooth = not any(mask.any() for mask in rough.values())
         finer = {z: _halve(e, rough[z] | smooth) for z, e in edges.items()}
@@ -87,15 +89,8 @@ def _distance(a: float, b: float) -> float:
     return abs(a - b) if math.isfinite(a - b) else math.inf
 
 
-def _endless(circuit: SymbolicCircuit, domain: Domain) -> set[str]:
-    """The latents whose interval was derived, so that it may turn out too narrow for an unusual data point."""
-    given = domain if isinstance(domain, Mapping) else {}
-    free = [z for z in circuit.latents if z not in given and z not in circuit.discrete]
-    return {z for z in free if stated_domain(circuit, z) is None}
-
-
 def _widened(edges: NDArray[np.float64], mass: NDArray[np.float64] | None, tol: float) -> NDArray[np.float64]:
-    """The panels, with one as wide as all of them at each end that carries more of the integral than the tolerance."""
+    """Add a panel as wide as the interval at each end that carries more of the integral than ``tol``."""
     if mass is None:
         return edges
     width = edges[-1] - edges[0]
@@ -105,40 +100,35 @@ def _widened(edges: NDArray[np.float64], mass: NDArray[np.float64] | None, tol: 
 
 
 def _first_panels(circuit: SymbolicCircuit, domain: Domain) -> Edges:
-    """Wide intervals, cut into four."""
+    """Return wide intervals, each divided into four panels."""
     if circuit.dims:
         got = f"the vector {next(iter(circuit.dims))!r}"
         raise ArgumentError("circuit", "latents that are numbers, for panels", got, "use integrate(rule)")
-    rules = rules_of(circuit, gauss_legendre(2))
-    grids = place(circuit, rules, domain, 9.0)
-    edges = {}
-    for z, grid in grids.items():
-        if z in circuit.discrete:
-            continue
-        middle, half = grid.points.mean(), grid.weights.sum() / 2
-        edges[z] = middle + half * np.linspace(-1, 1, 5)
-    return edges
+    grids = place(circuit, rules_of(circuit, gauss_legendre(2)), domain, 9.0)
+    return {
+        z: grid.points.mean() + grid.weights.sum() / 2 * np.linspace(-1, 1, 5)
+        for z, grid in grids.items()
+        if z not in circuit.discrete
+    }
 
 
 def _quadrature(circuit: SymbolicCircuit, edges: Edges) -> QPC:
     rule = gauss_legendre(_POINTS)
     panels = {z: rule.on(e[:-1], e[1:]) for z, e in edges.items()}
     grids = {z: Grid(panel.points.ravel(), panel.weights.ravel()) for z, panel in panels.items()}
-    grids |= counting_grids(circuit)
-    like = torch.zeros((), dtype=torch.float64)
-    return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
+    return assemble(circuit, grids | counting_grids(circuit))
 
 
 def _inspect(
     qpc: QPC, x: Tensor, edges: Edges, tol: float
 ) -> tuple[float, dict[str, NDArray[np.bool_]], dict[str, NDArray[np.float64]]]:
-    """The log-likelihood on the grid, and for each latent the panels that need halving and what each panel carries."""
+    """Return the log-likelihood, and for each latent which panels need halving and the mass of each panel."""
     total = sum(len(e) - 1 for e in edges.values())
     nodes, weights = legendre.leggauss(_POINTS)
     project = legendre.legvander(nodes, _POINTS - 1).T * weights * (np.arange(_POINTS)[:, None] + 0.5)
     value = float(qpc.log_prob(x))
     if value == -math.inf:
-        # No point has met the support of the integrand; that it has none cannot be known.
+        # No point lies in the support of the integrand, which may still exist.
         return value, {z: np.ones(len(e) - 1, dtype=bool) for z, e in edges.items()}, {}
     posterior = qpc.latents(x)
     rough, masses = {}, {}
@@ -146,8 +136,8 @@ def _inspect(
         mass = posterior[z].probabilities[0].numpy().reshape(-1, _POINTS)  # weight times integrand, by panel
         masses[z] = mass.sum(1)
         coefficients = (mass / weights) @ project.T
-        # What the highest coefficients leave unresolved, relative to the whole integral. A Gauss rule integrates
-        # polynomials of twice the degree that its points determine, so relative to the panel it counts squared.
+        # The unresolved part of the integral, from the highest coefficients. A Gauss rule is exact for twice the degree
+        # that its points determine, so relative to the panel this part counts squared.
         left = np.abs(coefficients[:, -2:]).sum(1) * 2
         scale = np.abs(coefficients).max(1).clip(min=np.finfo(np.float64).tiny)
         rough[z] = np.asarray(left * np.minimum(1, left / scale) > tol / total, dtype=bool)

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Circuit → QPC: place rules on the latents' domains, evaluate the functions there, and put the numbers together.
+"""Circuit → QPC: place rules on the domains of the latents, evaluate the functions there, and assemble the parameters.
 
-`integrate_static` is Algorithm 1: the same points for a latent wherever it occurs, so that units are re-used.
-
-`integrate_nested` is Algorithm A.2: points that follow the integrand, at the price of exponential size. The points of a
-latent depend on the values of its parents, so a function of it is tabulated over the axes of all its ancestors. That is
-an ordinary program in which the weights share those axes with the rows.
+Static quadrature (Algorithm 1) uses the same points of a latent wherever it occurs, so that units are reused. Nested
+quadrature (Algorithm A.2) lets the points of a latent depend on the values of its parents. A function of the latent is
+then tabulated over the axes of all its ancestors, so the size is exponential in the depth.
 """
 
 from __future__ import annotations
@@ -43,85 +41,88 @@ from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import LatentGrid, LatentPosterior
 from picirc.quadrature import Grid, Rule, gauss_legendre
 from picirc.symbolic.build import SHARED
-from picirc.symbolic.circuit import Cost, SymbolicCircuit
+from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
-# 2²⁷ numbers in double precision are one gigabyte.
-LARGEST = 2**27
+LARGEST = 2**27  # elements of a tensor: one gigabyte in double precision
 
 
-def integrate_static(
+def integrate(
     circuit: SymbolicCircuit,
     rule: AnyRule | Mapping[str, AnyRule],
-    domain: Domain = "marginal",
-    sigmas: float | None = None,
-    like: Tensor | None = None,
-    limit: int = LARGEST,
-    on: Tensor | None = None,
-) -> QPC:
-    """Static quadrature of a circuit, with the arguments of ``Circuit.integrate``.
-
-    Derived intervals reach 6 standard deviations by default, and 3 for ``domain="worst"``. ``like`` has the wanted
-    dtype and device; by default float64 on the CPU.
-    """
-    rules = rules_of(circuit, rule)
-    check_size(circuit.cost(rules), limit, "use fewer points, or another elimination order or network of lower width")
-    if domain == "posterior":
-        assert on is not None, "checked before"
-        grids = place_at_posterior(circuit, rules, on, SIGMAS["marginal"] if sigmas is None else sigmas)
-    else:
-        grids = place(circuit, rules, domain, sigmas)
-    like = torch.zeros((), dtype=torch.float64) if like is None else like
-    axes = make_axes(grids, lambda z: (z,), like.dtype, like.device)
-    return assemble(circuit, axes, like, partial(_refine_static, circuit, rules, domain, sigmas, like, limit, on))
-
-
-def _refine_static(
-    circuit: SymbolicCircuit,
-    rules: Mapping[str, AnyRule],
-    domain: Domain,
     sigmas: float | None,
+    *,
+    nested: bool,
+    domain: Domain,
     like: Tensor,
     limit: int,
     on: Tensor | None,
 ) -> QPC:
-    """More than twice the points on intervals a quarter wider, so that what the ends cut off is seen too."""
-    reach = 1.25 * (reach_of(domain) if sigmas is None else sigmas)
-    return integrate_static(circuit, _finer(rules), domain, reach, like, limit, on)
+    """Integrate a circuit by quadrature, with the arguments of ``Circuit.integrate``.
+
+    The result has the dtype and device of ``like``.
+    """
+    rules, reach = rules_of(circuit, rule), reach_of(domain) if sigmas is None else sigmas
+    remedy = "use fewer points, or another elimination order or network of lower width"
+    if nested:
+        if domain != "marginal":
+            raise ArgumentError("domain", "no domain with nested=True", domain, "points follow the conditionals")
+        _check_conditionals(circuit)
+        remedy = "nested quadrature grows exponentially with depth: use fewer points, or leave out nested=True"
+    cost = circuit.cost(rules, nested)
+    if cost.largest > limit:
+        raise SizeError(
+            f"the circuit is too wide to materialise: {cost.widest} needs {cost.largest:.3g} numbers "
+            f"({cost.largest * 8 / 2**30:.3g} GiB), the limit is {limit:.3g}; {remedy}."
+        )
+    if not reach > 0:
+        raise ArgumentError("sigmas", "a positive number", sigmas)
+    if nested:
+        grids = place_nested(circuit, rules, reach)
+    elif domain == "posterior" and on is not None:
+        grids = _place_at_posterior(circuit, rules, on, reach)
+    else:
+        grids = place(circuit, rules, domain, reach)
+    refine = partial(_refine, circuit, rules, reach, nested=nested, domain=domain, like=like, limit=limit, on=on)
+    return assemble(circuit, grids, like, lineage(circuit) if nested else {}, refine)
+
+
+def _refine(circuit: SymbolicCircuit, rules: Mapping[str, AnyRule], reach: float, **options: Any) -> QPC:
+    """Integrate with 2.5 times the points on intervals that are a quarter wider.
+
+    The wider intervals show what the ends of the narrower ones cut off.
+    """
+    finer = {z: rule.resize(5 * len(rule) // 2 + 1) for z, rule in rules.items()}
+    return integrate(circuit, finer, 1.25 * reach, **options)
 
 
 def reach_of(domain: Domain) -> float:
-    """How many standard deviations derived intervals reach by default."""
-    return SIGMAS.get(domain, SIGMAS["marginal"]) if isinstance(domain, str) else SIGMAS["marginal"]
-
-
-def _finer(rules: Mapping[str, AnyRule]) -> dict[str, AnyRule]:
-    """The same rules with more points."""
-    return {z: rule.resize(5 * len(rule) // 2 + 1) for z, rule in rules.items()}
+    """Return how many standard deviations a derived interval reaches by default."""
+    return SIGMAS["worst" if domain == "worst" else "marginal"]
 
 
 _ROUGH, _ROUNDS, _MOST_ROUGH = 64, 60, 2**20
-_EDGE = 1e-3  # of the posterior at an end of an interval, which is then too short
+_EDGE = 1e-3  # an interval is too short if its end carries more of the posterior than this
 
 
 @dataclass(frozen=True)
 class Located:
-    """Where the posterior of a latent is: its mean and standard deviation for each data point."""
+    """The posterior mean and standard deviation of a latent for each data point."""
 
     mean: Tensor
     std: Tensor
 
     def interval(self, sigmas: float, within: Interval | None) -> Interval:
-        """What lies within ``sigmas`` standard deviations of one of the means, and inside the latent's domain."""
+        """Return the part of ``within`` that is at most ``sigmas`` standard deviations away from one of the means."""
         low, high = float((self.mean - sigmas * self.std).min()), float((self.mean + sigmas * self.std).max())
         return (max(low, within[0]), min(high, within[1])) if within else (low, high)
 
 
 def locate_posterior(circuit: SymbolicCircuit, on: Tensor, domain: Domain = "marginal") -> dict[str, Located]:
-    """Find the posterior of each latent that is a number, by moving and narrowing its interval.
+    """Find the posterior of each scalar latent by moving and narrowing its interval.
 
-    A grid of a few points on the interval shows where the mass is. If it is at an end, the next interval reaches
-    further out. While it is in a single cell, the next interval has the width of some cells.
+    A coarse grid on the interval shows where the mass is. If it is at an end, the next interval reaches further out.
+    While it is in a single cell, the next interval has the width of a few cells.
     """
     if circuit.dims:
         expected, got = 'latents that are numbers for domain="posterior"', f"the vector {next(iter(circuit.dims))!r}"
@@ -135,37 +136,34 @@ def locate_posterior(circuit: SymbolicCircuit, on: Tensor, domain: Domain = "mar
     stated = {z: given.get(z) or stated_domain(circuit, z) for z in numbers}
     grids, found = place(circuit, rules, given, 9.0), dict[str, Located]()
     for _ in range(_ROUNDS):
-        posteriors = _on_grids(circuit, grids).latents(on)
+        posteriors = assemble(circuit, grids).latents(on)
         after = dict[str, Interval]()
         for z in numbers:
             found[z], after[z] = _located(posteriors[z], grids[z], stated[z])
-        still = all(_close(after[z], grids[z]) for z in numbers)
+        converged = all(_close(after[z], grids[z]) for z in numbers)
         grids = place(circuit, rules, after, None)
-        if still:
+        if converged:
             break
     return found
 
 
-def _on_grids(circuit: SymbolicCircuit, grids: Mapping[str, Grid]) -> QPC:
-    like = torch.zeros((), dtype=torch.float64)
-    return assemble(circuit, make_axes(grids, lambda z: (z,), like.dtype, like.device), like, None)
-
-
 def _located(posterior: LatentPosterior, grid: Grid, stated: Interval | None) -> tuple[Located, Interval]:
-    """What a grid shows of a posterior, and the interval to look at next."""
+    """Return what a grid shows of a posterior, and the interval to look at next."""
     assert posterior.mean is not None, "the latents have values"
     assert posterior.variance is not None
     found = Located(posterior.mean, posterior.variance.sqrt().clamp(min=float(grid.weights.max()) / 2))
-    low, high = found.interval(9.0, stated)
+    low, high = found.interval(9.0, None)
     width = float(grid.weights.sum())
     below, above = edge_mass(posterior)
-    ends = (float(grid.points.min()) - width, float(grid.points.max()) + width)
-    low, high = (min(low, ends[0]) if below > _EDGE else low), (max(high, ends[1]) if above > _EDGE else high)
+    if below > _EDGE:
+        low = min(low, float(grid.points.min()) - width)
+    if above > _EDGE:
+        high = max(high, float(grid.points.max()) + width)
     return found, (max(low, stated[0]), min(high, stated[1])) if stated else (low, high)
 
 
 def edge_mass(posterior: LatentPosterior) -> tuple[float, float]:
-    """The probability of the lowest and of the highest twentieth of a latent's points, for the worst data point."""
+    """Return the largest probability, over the data points, of the lowest and of the highest 5 % of the points."""
     count = max(1, posterior.probabilities.shape[1] // 20)
     sides = posterior.probabilities[:, :count], posterior.probabilities[:, -count:]
     below, above = (float(side.sum(1).max()) for side in sides)
@@ -178,12 +176,12 @@ def _close(interval: Interval, grid: Grid) -> bool:
     return all(abs(a - b) < near for a, b in zip(interval, ends, strict=True))
 
 
-def place_at_posterior(
+def _place_at_posterior(
     circuit: SymbolicCircuit, rules: Mapping[str, AnyRule], on: Tensor, sigmas: float
 ) -> dict[str, Grid]:
-    """Rules at the posterior of each latent given the data: one at a time, all data points together.
+    """Place the rule of each latent where its posterior is, for all data points together.
 
-    Gauss–Hermite is placed at mean and standard deviation of the average posterior, other rules on an interval that
+    Gauss–Hermite is placed at the mean and standard deviation of the average posterior, other rules on an interval that
     covers every posterior.
     """
     grids = counting_grids(circuit)
@@ -197,39 +195,6 @@ def place_at_posterior(
         else:
             grids[z] = rule.on(*found.interval(sigmas, stated_domain(circuit, z)))
     return grids
-
-
-def integrate_nested(
-    circuit: SymbolicCircuit,
-    rule: AnyRule | Mapping[str, AnyRule],
-    sigmas: float = 6.0,
-    like: Tensor | None = None,
-    limit: int = LARGEST,
-) -> QPC:
-    """Nested quadrature of a circuit whose integral units carry one conditional density each.
-
-    The arguments are those of ``Circuit.integrate``. Gauss–Hermite is placed at each conditional's mean and standard
-    deviation, other rules on mean ± ``sigmas`` standard deviations.
-    """
-    rules = rules_of(circuit, rule)
-    _check_conditionals(circuit)
-    check_size(
-        circuit.cost(rules, nested=True),
-        limit,
-        "nested quadrature grows exponentially with depth: use fewer points, or leave out nested=True",
-    )
-    if not sigmas > 0:
-        raise ArgumentError("sigmas", "a positive number", sigmas)
-    like = torch.zeros((), dtype=torch.float64) if like is None else like
-    grids = place_nested(circuit, rules, sigmas)
-    axes = make_axes(grids, lineage(circuit).__getitem__, like.dtype, like.device)
-    return assemble(circuit, axes, like, partial(_refine_nested, circuit, rules, sigmas, like, limit))
-
-
-def _refine_nested(
-    circuit: SymbolicCircuit, rules: Mapping[str, AnyRule], sigmas: float, like: Tensor, limit: int
-) -> QPC:
-    return integrate_nested(circuit, _finer(rules), 1.25 * sigmas, like, limit)
 
 
 def _check_conditionals(circuit: SymbolicCircuit) -> None:
@@ -252,7 +217,7 @@ def _check_conditionals(circuit: SymbolicCircuit) -> None:
 
 @dataclass(frozen=True)
 class Axis:
-    """The grid of a latent: points and weights over its own axis and those of the latents it moves with.
+    """The grid of a latent, tabulated over the axes ``indices``: those of the latents it moves with, then its own.
 
     The points of a vector have a further axis, for its components.
     """
@@ -268,75 +233,67 @@ class Axis:
 
     @property
     def dims(self) -> int:
-        """The number of components, 0 for a latent that is a number."""
+        """The number of components; 0 for a scalar latent."""
         return self.points.shape[-1] if self.points.ndim > self.weights.ndim else 0
 
     def aligned(self, order: Sequence[str]) -> Tensor:
-        """The points as a view that broadcasts over ``order``, with the components of a vector last."""
+        """Return the points as a view that broadcasts over ``order``, with the components of a vector last."""
         if not self.dims:
             return _aligned(self.points, self.indices, order)
         return torch.stack([_aligned(part, self.indices, order) for part in self.points.unbind(-1)], -1)
 
+    def over(self, order: Sequence[str], blank: Tensor) -> Tensor:
+        """Return the points expanded over all axes of ``order``; ``blank`` holds zeros of that shape."""
+        return self.aligned(order) + (blank.unsqueeze(-1) if self.dims else blank)
 
-def make_axes(
+
+def assemble(
+    circuit: SymbolicCircuit,
     grids: Mapping[str, Grid],
-    indices: Callable[[str], tuple[str, ...]],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> dict[str, Axis]:
-    """Grids as tensors; the last axis of a grid belongs to the latent itself."""
-    return {
+    like: Tensor | None = None,
+    along: Mapping[str, tuple[str, ...]] | None = None,
+    refine: Callable[[], QPC] | None = None,
+) -> QPC:
+    """Integrate a smooth and decomposable circuit on the given grids.
+
+    Args:
+        circuit: The circuit.
+        grids: The grid of each latent.
+        like: A tensor of the desired dtype and device; by default float64 on the CPU.
+        along: The axes of a grid, the latent's own last; by default only its own.
+        refine: Returns the same quadrature on a finer grid.
+    """
+    like = torch.zeros((), dtype=torch.float64) if like is None else like
+    axes = {
         z: Axis(
-            indices(z),
-            torch.as_tensor(grid.points, dtype=dtype, device=device),
-            torch.as_tensor(grid.weights, dtype=dtype, device=device),
+            (along or {}).get(z, (z,)), torch.as_tensor(grid.points).to(like), torch.as_tensor(grid.weights).to(like)
         )
         for z, grid in grids.items()
     }
-
-
-def check_size(cost: Cost, limit: int, remedy: str) -> None:
-    """Refuse a circuit that is too wide, before anything is allocated."""
-    if cost.largest > limit:
-        raise SizeError(
-            f"the circuit is too wide to materialise: {cost.widest} needs {cost.largest:.3g} numbers "
-            f"({cost.largest * 8 / 2**30:.3g} GiB), the limit is {limit:.3g}; {remedy}."
-        )
-
-
-def assemble(circuit: SymbolicCircuit, axes: Mapping[str, Axis], like: Tensor, refine: Callable[[], QPC] | None) -> QPC:
-    """The quadrature of a circuit on the given grids.
-
-    Args:
-        circuit: A smooth and decomposable circuit.
-        axes: The grid of each latent.
-        like: A tensor of the wanted dtype and device.
-        refine: Makes the same quadrature on a finer grid.
-    """
     sizes = {z: axis.size for z, axis in axes.items()}
-    # Axes with equally many points are of one kind.
+    # Axes with the same number of points are of one kind.
     plan = make_plan(circuit, sizes, partial(family_of, circuit), lambda z: axes[z].indices)
     compiled = CompiledCircuit(plan.schedule, {size: size for size in sizes.values()})
+    uses = list(zip(plan.inputs, plan.slots, strict=True))
     parameters = Parameters(
         tuple(_weights(circuit, block, axes, compiled) for block in plan.blocks),
         tuple(like.new_tensor([unit.weights for unit in units]).unsqueeze(-1) for units in plan.mixtures),
-        tuple(_input_parameters(plan, number, axes, like) for number in range(len(plan.inputs))),
-        tuple(_correlation(plan, number, axes, like) for number in plan.blocks_of_inputs),
+        tuple(torch.stack([_parameters(slot, step.family, axes, like) for slot in slots]) for step, slots in uses),
+        tuple(_correlation(plan.slots[number], axes, like) for number in plan.blocks_of_inputs),
     )
     latents = [_latent_grid(at, axes[at.name], at.name in circuit.discrete) for at in plan.latents]
     return QPC(compiled, parameters, circuit.variables, _families(plan), latents, circuit.properties, refine)
 
 
 def _latent_grid(at: Latent, axis: Axis, discrete: bool) -> LatentGrid:
+    points = None if axis.dims else _aligned(axis.points, axis.indices, at.order)
     weights = _aligned(axis.weights, axis.indices, at.order)
-    where = (at.name, at.pool, at.row, at.axis)
-    if axis.dims:
-        return LatentGrid(*where, None, weights, axis.points)
-    return LatentGrid(*where, _aligned(axis.points, axis.indices, at.order), weights, discrete=discrete)
+    vectors = axis.points if axis.dims else None
+    return LatentGrid(at.name, at.pool, at.row, at.axis, points, weights, vectors, discrete)
 
 
-# The points of the latents of a kind, `(N,)`, or `(N, dims)` for vectors, and their weights `(N,)`; points are None
-# when states have no values.
+# For each kind of latents their points, `(N,)` or `(N, dims)`, and weights `(N,)`; points are None when states have no
+# values.
 KindGrids = Mapping[Hashable, tuple[Tensor | None, Tensor]]
 
 
@@ -348,37 +305,30 @@ def quadrature_of(
     refine: Callable[[], QPC] | None = None,
     compiled: CompiledCircuit | None = None,
 ) -> QPC:
-    """The circuit of a structure with the given numbers.
+    """Return the QPC of a structure with the given parameters.
 
     Args:
         plan: The plan of the structure.
         states: The number of states of the latents of each kind.
-        parameters: The numbers.
+        parameters: The parameters.
         grids: The grids of the latents of each kind; None when states are not points.
-        refine: Makes the same circuit on a finer grid.
-        compiled: What runs it, if it is not the usual one.
+        refine: Returns the same circuit on a finer grid.
+        compiled: The compiled circuit, if it is not the usual one of the plan.
     """
     assert plan.source is not None, "structures have families"
-    _, families, *_ = plan.source
-    latents = _SameGrids(plan, grids)
-    circuit = plan.circuit
+    families, circuit = plan.source[1], plan.circuit
     run = compiled or compiled_of(plan, states)
-    return QPC(run, parameters, circuit.variables, families, latents, circuit.properties, refine)
+    return QPC(run, parameters, circuit.variables, families, _SameGrids(plan, grids), circuit.properties, refine)
 
 
-def mixture_of(
-    plan: Plan,
-    parts: Sequence[Parameters],
-    grids: KindGrids,
-    refine: Callable[[], QPC],
-) -> QPC:
-    """Several circuits of one tree as one: they are the states of a latent that all functions depend on.
+def mixture_of(plan: Plan, parts: Sequence[Parameters], grids: KindGrids, refine: Callable[[], QPC]) -> QPC:
+    """Combine several circuits of one tree into one: they are the states of a latent that all functions depend on.
 
     Args:
         plan: The plan of the tree with such a latent.
-        parts: The numbers of each of the M circuits.
-        grids: The grids of the latents of each kind, ``SHARED`` among them.
-        refine: Makes the same circuit on a finer grid.
+        parts: The parameters of each circuit.
+        grids: The grids of the latents of each kind, including ``SHARED``.
+        refine: Returns the same circuit on a finer grid.
     """
     numbers = Parameters(
         (*(torch.cat(w, 1) for w in zip(*(p.weights for p in parts), strict=True)), grids[SHARED][1].view(1, 1, 1, -1)),
@@ -390,16 +340,16 @@ def mixture_of(
 
 
 def sizes_of(grids: KindGrids) -> dict[Hashable, int]:
-    """The number of states of each kind."""
+    """Return the number of states of each kind."""
     return {kind: len(weights) for kind, (_, weights) in grids.items()}
 
 
 _compiled: WeakKeyDictionary[Plan, dict[frozenset[Any], CompiledCircuit]] = WeakKeyDictionary()
-_KEPT_SIZES = 8  # numbers of states for which the compiled circuit of a plan is kept
+_KEPT_SIZES = 8  # compiled circuits that are kept for each plan
 
 
 def compiled_of(plan: Plan, states: Mapping[Hashable, int]) -> CompiledCircuit:
-    """The compiled circuit of a structure, for the number of states of the latents of each kind."""
+    """Return the compiled circuit of a plan for the given number of states of each kind."""
     kept, sizes = _compiled.setdefault(plan, {}), frozenset(states.items())
     if sizes not in kept:
         kept[sizes] = CompiledCircuit(plan.schedule, states)
@@ -410,7 +360,7 @@ def compiled_of(plan: Plan, states: Mapping[Hashable, int]) -> CompiledCircuit:
 
 @dataclass(frozen=True)
 class _SameGrids:
-    """The grids of latents, the same for all of one kind, made on demand: circuits have thousands."""
+    """The grids of latents, equal for all of one kind and made on demand: a circuit may have thousands."""
 
     plan: Plan
     grids: KindGrids | None
@@ -429,36 +379,27 @@ class _SameGrids:
 def _weights(
     circuit: SymbolicCircuit, block: WeightBlock, axes: Mapping[str, Axis], compiled: CompiledCircuit
 ) -> Tensor:
-    """``weight(z) · ∏ factors`` for every integral of a block, ``(rows, g, o, z)``."""
+    """Return ``weight(z) · ∏ factors`` for every integral of a block, ``(rows, g, o, z)``."""
+    shape = compiled.shape(block.shared + block.new + block.integrated)
     rows = []
     for unit, shared, new in block.integrals:
         order = shared + new + unit.variables
         total = sum(_aligned(axes[z].weights.log(), axes[z].indices, order) for z in unit.variables)
         for factor in unit.factors:
-            points = [axes[z].aligned(order) for z in factor.latents]
-            total = total + _log_density(factor.function, circuit.names[unit])(*points)
+            log_density = getattr(factor.function, "log_density", None)
+            if log_density is None:
+                expected = f"a density with a method log_density at the unit {circuit.names[unit]}"
+                raise ArgumentError("function", expected, factor.function, "use pc.Density")
+            total = total + log_density(*(axes[z].aligned(order) for z in factor.latents))
         assert isinstance(total, Tensor)
-        shape = compiled.shape(block.shared + block.new + block.integrated)
         rows.append(flushed(total.expand(shape).exp()))
-    stacked = torch.stack(rows)
     kinds = (block.shared, block.new, block.integrated)
-    return stacked.reshape(len(rows), *(math.prod(compiled.shape(k)) for k in kinds))
-
-
-def _log_density(function: object, unit: str) -> Callable[..., Tensor]:
-    found = getattr(function, "log_density", None)
-    if found is None:
-        raise ArgumentError(
-            "function", f"a density with a method log_density at the unit {unit}", function, "use pc.Density"
-        )
-    density: Callable[..., Tensor] = found
-    return density
+    return torch.stack(rows).reshape(len(rows), *(math.prod(compiled.shape(k)) for k in kinds))
 
 
 def _aligned(values: Tensor, indices: Sequence[str], order: Sequence[str]) -> Tensor:
-    """Values over ``indices`` as a view that broadcasts over ``order``."""
-    kept = sorted(range(len(indices)), key=lambda i: order.index(indices[i]))
-    values = values.permute(kept)
+    """Return values over ``indices`` as a view that broadcasts over ``order``."""
+    values = values.permute(sorted(range(len(indices)), key=lambda i: order.index(indices[i])))
     for position, index in enumerate(order):
         if index not in indices:
             values = values.unsqueeze(position)
@@ -466,37 +407,33 @@ def _aligned(values: Tensor, indices: Sequence[str], order: Sequence[str]) -> Te
 
 
 def _families(plan: Plan) -> list[Family]:
-    """The family of each variable: the first of its inputs, if the parts of a mixture have several."""
-    uses = [
-        (slot.pool, slot.row, slot.variable, step.family)
-        for slots, step in zip(plan.slots, plan.inputs, strict=True)
-        for slot in slots
-    ]
+    """Return the family of each variable.
+
+    The parts of a mixture may have different continuous families, of which the first is returned, but only one discrete
+    family.
+    """
+    uses = [(slot, step.family) for slots, step in zip(plan.slots, plan.inputs, strict=True) for slot in slots]
     found: dict[str, Family] = {}
-    for _, _, variable, family in sorted(uses, key=lambda use: use[:2]):
-        _check_family(variable, found.setdefault(variable, family), family)
+    for slot, family in sorted(uses, key=lambda use: (use[0].pool, use[0].row)):
+        known = found.setdefault(slot.variable, family)
+        if known != family and (known.discrete or family.discrete):
+            expected = f"one discrete family, or continuous ones only, for the variable {slot.variable!r}"
+            raise ArgumentError("circuit", expected, f"{known!r} and {family!r}")
     return [found[variable] for variable in plan.circuit.variables]
 
 
-def _check_family(variable: str, known: Family, family: Family) -> None:
-    """The parts of a mixture may have different continuous families, but only one and the same discrete one."""
-    if known != family and (known.discrete or family.discrete):
-        expected = f"one discrete family, or continuous ones only, for the variable {variable!r}"
-        raise ArgumentError("circuit", expected, f"{known!r} and {family!r}")
-
-
-def _input_parameters(plan: Plan, number: int, axes: Mapping[str, Axis], like: Tensor) -> Tensor:
-    """The parameters of an input step at the points of the inputs' parents, ``(inputs, states, P)``."""
-    return torch.stack([_parameters(slot, plan.inputs[number].family, axes, like) for slot in plan.slots[number]])
-
-
 def _parameters(slot: Slot, family: Family, axes: Mapping[str, Axis], like: Tensor) -> Tensor:
-    """The parameters ``(states, P)`` of an input at the points of its parents."""
+    """Return the parameters ``(states, P)`` of an input at the points of its parents."""
     function = slot.unit.function
     blank = like.new_zeros([axes[index].size for index in slot.order])
+    # Observed parents are filled in for each data point.
+    points = [axes[z].over(slot.order, blank) if z in axes else blank for z in function.parents]
     if isinstance(family, FunctionFamily):
-        return _parent_values(slot, axes, blank)
-    points = [_spread(axes[z], slot.order, blank) for z in function.parents]
+        if isinstance(function, Density) and axes.keys() >= set(function.parents):
+            _check_learnable(function, [value for value in points if value.ndim == blank.ndim])
+        columns = [value.unsqueeze(-1) if value.ndim == blank.ndim else value for value in points or [blank]]
+        joined = torch.cat(columns, -1)
+        return joined.reshape(-1, joined.shape[-1])
     if isinstance(function, MultivariateNormal):
         mean, covariance = function.moments(*points)
         place = slot.unit.variables.index(slot.variable)
@@ -507,39 +444,21 @@ def _parameters(slot: Slot, family: Family, axes: Mapping[str, Axis], like: Tens
     return params.expand(*blank.shape, family.size).reshape(-1, family.size).to(blank.dtype)
 
 
-def _spread(axis: Axis, order: Sequence[str], blank: Tensor) -> Tensor:
-    """The points of a parent over all axes of an input."""
-    points = axis.aligned(order)
-    return points + (blank.unsqueeze(-1) if axis.dims else blank)
-
-
-def _parent_values(slot: Slot, axes: Mapping[str, Axis], blank: Tensor) -> Tensor:
-    """The points of the parents as parameters; those that the data have are filled in for each data point."""
-    function = slot.unit.function
-    values = [_spread(axes[z], slot.order, blank) if z in axes else blank for z in function.parents]
-    if isinstance(function, Density) and not set(slot.unit.function.parents) - axes.keys():
-        _check_learnable(function, [value for value in values if value.ndim == blank.ndim])
-    columns = [value.unsqueeze(-1) if value.ndim == blank.ndim else value for value in values] or [blank.unsqueeze(-1)]
-    joined = torch.cat(columns, -1)
-    return joined.reshape(-1, joined.shape[-1])
-
-
-def _correlation(plan: Plan, number: int, axes: Mapping[str, Axis], like: Tensor) -> Tensor:
-    """The correlation matrix of a joint input ``(m, m)``; one for each state if it depends on the parents."""
-    slot = plan.slots[number][0]
-    function = slot.unit.function
-    assert isinstance(function, MultivariateNormal)
-    blank = like.new_zeros([axes[index].size for index in slot.order])
-    _, covariance = function.moments(*(_spread(axes[z], slot.order, blank) for z in function.parents))
+def _correlation(slots: Sequence[Slot], axes: Mapping[str, Axis], like: Tensor) -> Tensor:
+    """Return the correlation matrix of a joint input ``(m, m)``; one for each state if it depends on the parents."""
+    unit, order = slots[0].unit, slots[0].order
+    assert isinstance(unit.function, MultivariateNormal)
+    blank = like.new_zeros([axes[index].size for index in order])
+    _, covariance = unit.function.moments(*(axes[z].over(order, blank) for z in unit.function.parents))
     std = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     matrix = (covariance / std.unsqueeze(-1) / std.unsqueeze(-2)).to(like)
-    order = [slot.unit.variables.index(other.variable) for other in plan.slots[number]]
-    matrix = matrix[..., order, :][..., :, order]
+    chosen = [unit.variables.index(slot.variable) for slot in slots]
+    matrix = matrix[..., chosen, :][..., :, chosen]
     return matrix if matrix.ndim == 2 else matrix.expand(*blank.shape, -1, -1).reshape(-1, *matrix.shape[-2:])
 
 
 def _check_learnable(function: Density, parents: Sequence[Tensor]) -> None:
-    """Refuse a density that learns, but is not computed by a module: ``fit`` would not find its parameters."""
+    """Raise if a density has parameters but is not computed by a module, because ``fit`` would not find them."""
     low, high = function.domain
     inside = max(low, min(high, 0.0))
     if not modules_of(function) and torch.is_grad_enabled() and parents and len(parents) == len(function.parents):
@@ -552,7 +471,10 @@ def _check_learnable(function: Density, parents: Sequence[Tensor]) -> None:
 
 
 def family_of(circuit: SymbolicCircuit, unit: Input) -> Family:
-    """The family of an input unit; one that is evaluated for each data point if it depends on observed variables."""
+    """Return the family of an input unit.
+
+    A function of observed variables becomes a family whose parameters are filled in for each data point.
+    """
     function = unit.function
     observed = any(parent in circuit.variables for parent in function.parents)
     dims = tuple(circuit.dims.get(parent, 0) for parent in function.parents)

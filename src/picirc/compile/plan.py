@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Circuit → plan: which rows are computed together, in what order, and where their results go.
 
-First units become *cells* and *messages*. A cell is what the program stores a row for: a product of inputs and of the
-messages below, or a mixture of such products, tabulated over the states of its indices. A message is what an integral
-unit makes of a cell: a contraction over the states of the integrated latents. Nested products are flattened away, so
-that a circuit alternates between cells and messages. An *index* is a grid axis. With static quadrature every latent has
-its own; with nested quadrature the points of a latent move with its ancestors, so that a function of it is tabulated
-over the ancestors' axes too.
+First, units become *cells* and *messages*. A cell is what the program stores a row for: a product of inputs and of the
+messages below, or a mixture of such products, tabulated over the states of its indices. A message is the integral of a
+cell: a contraction over the states of the integrated latents. Nested products are flattened, so that cells and messages
+alternate. An *index* is a grid axis. With static quadrature every latent has its own. With nested quadrature the points
+of a latent move with its ancestors, so a function of it is tabulated over the axes of the ancestors too.
 
-Then cells of one height and one shape fold into one step. The *kind* of an axis stands for its number of states, which
-the rule decides later, so that the plan of a circuit serves every rule. Rows of one shape live in one *pool*, numbered
-by height, so that each step works on a contiguous slice.
+Then, cells of the same height and shape are folded into one step. The *kind* of an axis stands for its number of
+states, which depends on the rule, so that one plan serves every rule. Rows of one shape are stored in one *pool*,
+numbered by height, so that each step works on a contiguous slice.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +27,6 @@ from picirc.engine.schedule import (
     InputStep,
     Kinds,
     MixStep,
-    PassStep,
     Pool,
     Schedule,
     Send,
@@ -47,36 +44,36 @@ from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 if TYPE_CHECKING:
     from picirc.inputs import Family
 
-STATES = "states"  # the kind of all axes of a structure, whose latents have equally many states
+STATES = "states"  # the kind of all axes of a structure whose latents have the same number of states
 Indices = tuple[str, ...]
-Closure = Callable[[str], Indices]  # the axes that a latent's grid points depend on, its own included
+Closure = Callable[[str], Indices]  # the axes that the points of a latent depend on, including its own
 
 
 @dataclass(frozen=True)
 class WeightBlock:
-    """Sum weights of one shape ``(rows, g, o, z)``; the integral and its axes for each row."""
+    """Sum weights of one shape ``(rows, g, o, z)``."""
 
     shared: Kinds
     new: Kinds
     integrated: Kinds
-    integrals: tuple[tuple[Integral, Indices, Indices], ...]
+    integrals: tuple[tuple[Integral, Indices, Indices], ...]  # for each row the unit and its shared and new axes
 
 
 @dataclass(frozen=True)
 class Slot:
-    """One use of an input unit, for one of its variables: the row it is multiplied into, and how its axes lie there."""
+    """One use of an input unit, for one of its variables."""
 
     unit: Input
     variable: str
-    order: Indices
-    pool: int
+    order: Indices  # its axes
+    pool: int  # of the row that it is multiplied into
     row: int
-    axes: tuple[int, ...] | None
+    axes: tuple[int, ...] | None  # the positions of its axes among those of the row; None if they are the same
 
 
 @dataclass(frozen=True)
 class Latent:
-    """A row whose axes ``order`` include a latent's at ``axis``, where its posterior can be read off."""
+    """A row with the axes ``order`` whose flow over ``axis`` is the posterior of a latent."""
 
     name: str
     pool: int
@@ -87,17 +84,17 @@ class Latent:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The folded schedule of a circuit, and what its weights and inputs stand for."""
+    """The folded schedule of a circuit, and the units that its weights and inputs belong to."""
 
     circuit: SymbolicCircuit
-    schedule: Schedule  # the steps
-    blocks: tuple[WeightBlock, ...]  # the blocks of sum weights
+    schedule: Schedule
+    blocks: tuple[WeightBlock, ...]
     mixtures: tuple[tuple[Sum, ...], ...]  # the sum units of each block of mixing weights
     slots: tuple[tuple[Slot, ...], ...]  # the uses of input units of each input step
-    latents: tuple[Latent, ...]  # where the latents are
-    source: tuple[Any, ...] | None = None  # the structure, families and options that the plan was made from, if it was
+    latents: tuple[Latent, ...]
+    source: tuple[Any, ...] | None = None  # the arguments of `plan_structure`, if it made the plan
 
-    @cached_property
+    @property
     def inputs(self) -> tuple[InputStep, ...]:
         """The input steps, in the order of their parameters."""
         return self.schedule.inputs
@@ -109,19 +106,19 @@ class Plan:
 
     @property
     def blocks_of_inputs(self) -> tuple[int, ...]:
-        """The numbers of the input steps that are joint distributions, in the order of their matrices."""
+        """The numbers of the input steps with correlated inputs, in the order of their matrices."""
         joint = [step for step in self.inputs if step.correlation is not None]
         return tuple(step.params for step in sorted(joint, key=lambda step: step.correlation or 0))
 
     def weight_shapes(self, states: int) -> list[tuple[int, int, int, int]]:
-        """The shape ``(rows, g, o, z)`` of each block of sum weights when every latent has ``states`` states."""
+        """Return the shape ``(rows, g, o, z)`` of each block of sum weights if every latent has ``states`` states."""
         return [
             (len(b.integrals), states ** len(b.shared), states ** len(b.new), states ** len(b.integrated))
             for b in self.blocks
         ]
 
     def mixture_shapes(self, states: int) -> list[tuple[int, int, int]]:
-        """The shape ``(fold, arity, states)`` of each block of mixing weights."""
+        """Return the shape ``(fold, arity, states)`` of each block of mixing weights."""
         shapes: dict[int, tuple[int, int, int]] = {}
         for step in self.schedule.steps:
             if isinstance(step, MixStep):
@@ -130,14 +127,12 @@ class Plan:
         return [shapes[i] for i in range(len(shapes))]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
-        """Itself: nothing in it changes."""
+        """Return the plan itself, because it is immutable."""
         return self
 
     def __reduce__(self) -> Any:
-        """Plans of structures are made again from them; the units of others are stored one by one."""
-        if self.source is not None:
-            return plan_structure, self.source
-        return object.__reduce_ex__(self, 2)
+        """Pickle the arguments of ``plan_structure`` if there are any, and all units otherwise."""
+        return object.__reduce_ex__(self, 2) if self.source is None else (plan_structure, self.source)
 
 
 def plan_structure(
@@ -148,16 +143,16 @@ def plan_structure(
     shared: bool = False,
     kinds: Sequence[int] | None = None,
 ) -> Plan:
-    """The plan of a latent tree or region graph whose functions are still open.
+    """Return the plan of a latent tree or region graph whose functions are not yet known.
 
     Args:
         structure: The structure.
         families: The family of each variable.
         product: ``"cp"`` or ``"tucker"``, for region graphs.
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
-        shared: Whether all functions of a tree depend on one more latent, whose axis is of a kind of its own.
-        kinds: The number of dimensions or of states of each latent of a tree, if they differ; those with the same
-            number are of one kind.
+        shared: Whether all functions of a tree depend on one more latent, with a kind of its own.
+        kinds: The number of dimensions or states of each latent of a tree, if they differ. Latents with the same number
+            are of one kind.
     """
     if check_boolean("correlated", correlated) and product == "tucker":
         raise ArgumentError("correlated", "False with product='tucker'", correlated, "use product='cp'")
@@ -172,7 +167,7 @@ def plan_structure(
 
 
 def kind_of(number: int) -> str:
-    """The kind of latents with so many dimensions or states, in a structure whose latents differ in them."""
+    """Return the kind of latents with this number of dimensions or states, if it differs between latents."""
     return f"of{number}"
 
 
@@ -186,11 +181,11 @@ def make_plan(
     """Fold a circuit.
 
     Args:
-        circuit: A smooth circuit, decomposable but for variables that are conditioned on others.
-        kinds: For each latent, what stands for its number of states; latents of one kind have equally many.
-        family: The family of an input unit.
-        closure: The axes that a latent's grid points depend on; by default its own only.
-        correlated: Whether inputs at one row that may be correlated are.
+        circuit: A smooth circuit, decomposable except for variables that are conditioned on others.
+        kinds: The kind of each latent; latents of one kind have the same number of states.
+        family: Returns the family of an input unit.
+        closure: Returns the axes that the points of a latent depend on; by default only its own.
+        correlated: Whether Gaussian inputs at one row are correlated.
     """
     circuit.properties.require("smooth", purpose="quadrature")
     circuit.check_products("quadrature")
@@ -230,11 +225,11 @@ class _Planner:
         return Plan(self.circuit, schedule, blocks, tuple(self.mixtures), slots, tuple(self._latents()))
 
     def _groups(self) -> list[list[Cell]]:
-        """Cells that are computed together: of one height and one shape, and used in the same way."""
+        """Group the cells that are computed together: same height and shape, used in the same way."""
         groups: dict[Hashable, list[Cell]] = {}
         for cell in sorted(self.cells.cells, key=lambda c: c.height):
             new = {self._kinds(message.new) for message in cell.edges}
-            assert len(new) <= 1, "edges of one cell have results of one shape"
+            assert len(new) <= 1, "the results of one cell have one shape"
             key = (
                 cell.height,
                 self._kinds(cell.order),
@@ -248,23 +243,24 @@ class _Planner:
         return list(groups.values())
 
     def _place(self, group: list[Cell]) -> None:
-        pool = self._pool(self._kinds(group[0].order))
+        pool = self.pools.setdefault(self._kinds(group[0].order), len(self.pools))
+        if pool == len(self.counts):
+            self.counts.append(0)
         for cell in group:
             self.place[cell] = (pool, self.counts[pool])
             self.counts[pool] += 1
 
-    def _steps(self, group: list[Cell]) -> list[Step]:
+    def _steps(self, group: list[Cell]) -> list[SumStep | MixStep]:
         pool, start = self.place[group[0]]
         stop = start + len(group)
-        steps: list[Step] = []
+        steps: list[SumStep | MixStep] = []
         if group[0].mixed:
             sources = np.array([[self.place[c][1] for c in cell.mixed] for cell in group], dtype=np.int64)
-            steps.append(MixStep(pool, start, stop, sources, len(self.mixtures)))
+            sends = self._sends([(cell.order, cell.users) for cell in group])
+            steps.append(MixStep(pool, start, stop, sources, len(self.mixtures), sends=sends))
             self.mixtures.append(tuple(cell.mixture for cell in group if cell.mixture))
         if group[0].edges:
             steps.append(self._sum_step(group, pool, start, stop))
-        elif group[0].users:
-            steps.append(PassStep(pool, start, stop, self._sends([(c.order, c.users) for c in group])))
         return steps
 
     def _sum_step(self, group: list[Cell], pool: int, start: int, stop: int) -> SumStep:
@@ -297,7 +293,7 @@ class _Planner:
         )
 
     def _inputs(self) -> tuple[list[InputStep], tuple[tuple[Slot, ...], ...]]:
-        """The input units by family; correlated ones of a row are a step of their own."""
+        """Return an input step for each family; correlated inputs of a row are a step of their own."""
         columns = {name: column for column, name in enumerate(self.circuit.variables)}
         uses = [(slot, self.family(slot.unit)) for slot in self._slots()]
         joint = Counter(
@@ -324,7 +320,7 @@ class _Planner:
         return steps, tuple(map(tuple, alike.values()))
 
     def _observed_parents(self, unit: Input, columns: Mapping[str, int]) -> tuple[tuple[int, int], ...]:
-        """For each observed parent of an input its place among the parameters, and its column."""
+        """Return the position among the parameters and the column of each observed parent of an input."""
         found, place = [], 0
         for parent in unit.function.parents:
             if parent in columns:
@@ -332,11 +328,15 @@ class _Planner:
             place += self.circuit.dims.get(parent, 1)
         return tuple(found)
 
-    def _begun(self, inputs: Sequence[InputStep], steps: Sequence[Step]) -> tuple[tuple[Step, ...], list[Spans]]:
-        """All steps, with what comes first at a row marked: it can be written, and the row need not be cleared before.
+    def _begun(
+        self, inputs: Sequence[InputStep], steps: Sequence[SumStep | MixStep]
+    ) -> tuple[tuple[Step, ...], list[Spans]]:
+        """Mark what comes first at each row, so that it is overwritten and need not be cleared before.
 
-        What comes first is an input step that covers its rows, a mixture, or the first of the results that arrive.
-        Rows that nothing writes whole are returned for each pool.
+        The first is an input step that covers its rows, a mixture, or the first result that is sent there.
+
+        Returns:
+            All steps, and for each pool the rows that no step overwrites.
         """
         written, held = ([np.zeros(count, dtype=bool) for count in self.counts] for _ in range(2))
         first: list[Step] = []
@@ -347,22 +347,19 @@ class _Planner:
                 written[group.pool][group.rows] = True
                 first.append(replace(group, fresh=True))
             else:
-                then.append(group)  # in rows that are written afterwards it would be lost
+                then.append(group)  # after those that overwrite rows, or it would be lost
         for step in steps:
             if isinstance(step, MixStep):
                 held[step.pool][step.start : step.stop] = written[step.pool][step.start : step.stop] = True
-            elif not isinstance(step, InputStep):
-                for send in step.sends:
-                    if send.axes is not None:  # spread over the row by an addition, so the row has to be clear
-                        held[send.pool][send.rows] = True
+            for send in step.sends:
+                if send.axes is not None:  # it is added to the row, which must be cleared before
+                    held[send.pool][send.rows] = True
         for step in steps:
-            if isinstance(step, SumStep | PassStep):
-                sends = tuple(_with_fresh(send, held[send.pool]) for send in step.sends)
-                for send in sends:
-                    if send.fresh is not None:
-                        written[send.pool][send.rows[send.fresh]] = True
-                step = replace(step, sends=sends)
-            then.append(step)
+            sends = tuple(_with_fresh(send, held[send.pool]) for send in step.sends)
+            for send in sends:
+                if send.fresh is not None:
+                    written[send.pool][send.rows[send.fresh]] = True
+            then.append(replace(step, sends=sends))
         return (*first, *then), [_spans(~rows) for rows in written]
 
     def _slots(self) -> list[Slot]:
@@ -384,12 +381,6 @@ class _Planner:
                 found += [Latent(cell.order[axis], *self.place[cell], axis, cell.order) for axis in axes]
         return found
 
-    def _pool(self, kinds: Kinds) -> int:
-        if kinds not in self.pools:
-            self.pools[kinds] = len(self.pools)
-            self.counts.append(0)
-        return self.pools[kinds]
-
     def _kinds(self, order: Indices) -> Kinds:
         return tuple(self.kinds[index] for index in order)
 
@@ -399,7 +390,7 @@ def _axes(order: Indices, target: Indices) -> tuple[int, ...] | None:
 
 
 def _with_fresh(send: Send, held: Flags) -> Send:
-    """A send with its first entry at each row that holds nothing marked; then these hold something too."""
+    """Mark the first entry of a send at each row that holds nothing, and note in ``held`` that it does now."""
     first = np.zeros(len(send.rows), dtype=bool)
     first[np.unique(send.rows, return_index=True)[1]] = True
     fresh = first & ~held[send.rows]
@@ -408,7 +399,7 @@ def _with_fresh(send: Send, held: Flags) -> Send:
 
 
 def _spans(chosen: Flags) -> Spans:
-    """Start and stop of every run of chosen rows."""
+    """Return start and stop of each run of chosen rows."""
     edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
     return tuple((int(start), int(stop)) for start, stop in edges.reshape(-1, 2))
 
@@ -419,12 +410,12 @@ class Cell:
 
     order: Indices
     height: int
-    split: tuple[int, int, int] = (0, 0, 0)  # axes shared with the factors, integrated, passed through
+    split: tuple[int, int, int] = (0, 0, 0)  # the numbers of axes that are shared with the factors, integrated, passed
     terms: tuple[Term, ...] = ()  # what a product cell multiplies
     mixed: tuple[Cell, ...] = ()  # what a mixture cell adds, with the weights of `mixture`
     mixture: Sum | None = None
     edges: list[Message] = field(default_factory=list)
-    users: list[Cell] = field(default_factory=list)  # the cells that multiply it as it is
+    users: list[Cell] = field(default_factory=list)  # the cells that multiply it without an integral
 
 
 @dataclass(eq=False)
@@ -443,16 +434,21 @@ class Message:
         """The axes of the result."""
         return self.shared + self.new + self.passed
 
+    @property
+    def height(self) -> int:
+        """The height of the cell."""
+        return self.cell.height
+
 
 Term = Input | Message | Cell
 
 
 class Cells:
-    """All cells and messages of a circuit, the lower ones first; ``root`` is a cell without axes."""
+    """All cells and messages of a circuit, children first; ``root`` is a cell without axes."""
 
     def __init__(self, circuit: SymbolicCircuit, kinds: Mapping[str, Hashable], closure: Closure) -> None:
         self._free = circuit.free
-        # Outermost first: the axes of a latent's ancestors then come before its own, as they do in cells.
+        # Outermost first: the axes of the ancestors of a latent come before its own, as in cells.
         self._rank = {z: i for i, z in enumerate(reversed(circuit.latents))}
         self._kinds = kinds
         self._closure = closure
@@ -467,7 +463,7 @@ class Cells:
         self.root = self._product(self._terms[circuit.root], ())
 
     def indices(self, latents: Iterable[str]) -> Indices:
-        """The axes over which a function of these latents is tabulated."""
+        """Return the axes over which a function of these latents is tabulated."""
         return self._sorted({index for z in latents for index in self._closure(z)})
 
     def _visit(self, unit: Unit) -> tuple[Term | Sum, ...]:
@@ -486,10 +482,7 @@ class Cells:
     def _message(self, unit: Integral) -> Message:
         own = set(unit.variables)
         below = self._unit_indices(unit.child) - own
-        around = set(self.indices(z for f in unit.factors for z in f.latents)) | {
-            index for z in own for index in self._closure(z)
-        }
-        around -= own
+        around = set(self.indices([*own, *(z for factor in unit.factors for z in factor.latents)])) - own
         shared, new, passed = (self._sorted(s) for s in (below & around, around - below, below - around))
         cell = self._dense_cell(unit, shared, new, passed)
         message = Message(unit, cell, shared, new, passed)
@@ -498,7 +491,7 @@ class Cells:
 
     def _dense_cell(self, unit: Integral, shared: Indices, new: Indices, passed: Indices) -> Cell:
         order = shared + unit.variables + passed
-        # Integrals of the same unit share its cell when their products can be done as one.
+        # Integrals of the same unit share a cell if one product computes them all.
         key = (unit.child, order, tuple(self._kinds[index] for index in new))
         if not shared and not passed and key in self._dense:
             return self._dense[key]
@@ -514,7 +507,7 @@ class Cells:
 
     def _product(self, terms: tuple[Term | Sum, ...], order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
         resolved = tuple(self._direct_mixture(term) if isinstance(term, Sum) else term for term in terms)
-        height = 1 + max((_height(term) for term in resolved), default=-1)
+        height = 1 + max((-1 if isinstance(term, Input) else term.height for term in resolved), default=-1)
         cell = Cell(order, height, split, terms=resolved)
         for term in resolved:
             if not isinstance(term, Input):
@@ -523,7 +516,7 @@ class Cells:
         return cell
 
     def _mixture(self, unit: Sum, order: Indices, split: tuple[int, int, int] = (0, 0, 0)) -> Cell:
-        # A sum below several sums is computed once; copies of it would multiply with depth.
+        # A sum below several sums is computed once, because copies would multiply with depth.
         mixed = tuple(
             self._product((child,), order)
             if isinstance(child, Sum) and self._uses[child] > 1
@@ -553,13 +546,3 @@ class Cells:
 
     def _sorted(self, axes: set[str]) -> Indices:
         return tuple(sorted(axes, key=self._rank.__getitem__))
-
-
-def _height(term: Term) -> int:
-    match term:
-        case Input():
-            return -1
-        case Message():
-            return term.cell.height
-        case Cell():
-            return term.height

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The compiled circuit: a schedule with numbers of states, which it runs up and down.
 
-``up`` computes the log-value of the root for a batch. Rows hold log-values while their factors are multiplied in; then
-each is scaled by its maximum, exponentiated in place and contracted with the sum weights, and the logarithm of the
-result is added to the rows above. The maxima travel separately, one number a row and data point, in double precision.
+``up`` computes the log-value of the root for a batch. Rows hold log-values while their factors are multiplied in. Then
+each row is divided by its maximum, exponentiated in place and contracted with the sum weights, and the logarithm of the
+result is added to the rows above. The maxima, one for each row and data point, are kept separately.
 
-``down`` computes *flows*, the derivatives of the root's log-value with respect to the rows' log-values, in the reverse
-order and in the same tensors. In a tree the flow of a state is its posterior probability given the data point.
-Gradients, expected counts, marginals, latent posteriors and samples are all read off the flows.
+``down`` computes *flows*, the derivatives of the log-value of the root with respect to the log-values of the rows, in
+reverse order and in the same tensors. In a tree the flow of a state is its posterior probability given the data point.
+Gradients, expected counts, marginals, posteriors of latents and samples all follow from the flows.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from picirc.autograd import first_order
 from picirc.engine import inputs as evaluation
 from picirc.engine.contraction import contract_down, gather_back, least_flow, mix_down, mix_up, scale_rows, spread
 from picirc.engine.evidence import Evidence, Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
+from picirc.engine.schedule import InputStep, MixStep, Schedule, SumStep
 from picirc.engine.steps import Layout, Ready, Target, span_of
 from picirc.inputs import Gaussian
 from picirc.inputs.correlated import Block
 from picirc.memory import empty
 from picirc.native import MOST_PARTS, Kernels, kernels_for
 
-# A batch that needs more elements than this is split; 2²⁸ floats are one gigabyte.
-BUDGET = 2**28
-_INPUT_ELEMENTS = 2**24  # that inputs take beside the rows, at a time
-_KEPT_SIZES = 8  # batch sizes for which the ready steps are kept
+BUDGET = 2**28  # elements, a gigabyte of floats; a batch that needs more is split
+_INPUT_ELEMENTS = 2**24  # of the values of inputs that are computed at a time
+_KEPT_SIZES = 8  # batch sizes for which prepared steps are kept
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """The numbers of a circuit."""
+    """The parameters of a circuit."""
 
     weights: tuple[Tensor, ...]  # for each block of sum weights `(rows, g, o, z)`
     mixtures: tuple[Tensor, ...]  # for each block of mixing weights `(fold, arity, states or 1)`
@@ -55,7 +54,7 @@ class Parameters:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them."""
+        """All tensors."""
         return (*self.weights, *self.mixtures, *self.inputs, *self.correlations)
 
     @property
@@ -65,12 +64,12 @@ class Parameters:
 
     @staticmethod
     def of(tensors: Sequence[Tensor], counts: Sequence[int]) -> Parameters:
-        """Those with the given ``tensors``, of which there are ``counts``."""
+        """Reverse ``tensors`` and ``counts``."""
         ends = list(accumulate(counts))
         return Parameters(*(tuple(tensors[end - count : end]) for end, count in zip(ends, counts, strict=True)))
 
     def detach(self) -> Parameters:
-        """The same numbers, cut off from the graph that made them."""
+        """Return the same parameters, detached from the graph."""
         return Parameters.of([t.detach() for t in self.tensors], self.counts)
 
 
@@ -79,11 +78,11 @@ class Values:
     """What ``up`` computes."""
 
     rows: list[Tensor]  # for each pool `(rows, states, batch)`
-    # For each pool `(rows, batch)`: the logarithm that the rows were divided by. In a simple schedule each row has
-    # its own part only, otherwise also those of all rows below.
+    # For each pool `(rows, batch)`: the logarithms that the rows were divided by. In a simple schedule they are those
+    # of the row alone, otherwise also those of all rows below.
     scales: list[Tensor]
-    native: Kernels | None = None  # the compiled loops, if they can work on the rows
-    sums: Tensor | None = None  # the results of all sum steps before the logarithm, one after the other; for `down`
+    native: Kernels | None = None  # the compiled loops, if they support the rows
+    sums: Tensor | None = None  # for `down`: the results of all sum steps before the logarithm, one after another
 
 
 @dataclass
@@ -91,17 +90,15 @@ class Flows:
     """What ``down`` computes."""
 
     rows: list[Tensor]  # for each pool the flow of every row, `(rows, states, batch)`
-    # The derivatives with respect to the parameters, summed over the batch; None if not asked for.
-    gradient: Parameters | None = None
-    values: Tensor | None = None  # the derivative with respect to the data `(variables, batch)`; None likewise
-    # For each input step, by number, the derivative with respect to its parameters.
+    gradient: Parameters | None = None  # the derivatives with respect to the parameters, summed over the batch
+    values: Tensor | None = None  # the derivative with respect to the data `(variables, batch)`
+    # By input step, the derivatives with respect to its parameters and to those of its family.
     inputs: dict[int, Tensor] = field(default_factory=dict)
-    # The derivatives with respect to the own parameters of its family.
     families: dict[int, tuple[Tensor, ...]] = field(default_factory=dict)
 
 
 class CompiledCircuit(Layout):
-    """A circuit that can be run: everything of it but its parameters. It never changes and may be shared by threads.
+    """A circuit without its parameters, ready to run. It is immutable and may be shared between threads.
 
     Args:
         schedule: The steps.
@@ -121,7 +118,7 @@ class CompiledCircuit(Layout):
         return self
 
     def parts(self, evidence: Evidence) -> Iterator[tuple[slice, Evidence]]:
-        """The batch in parts that fit into memory."""
+        """Yield the batch in parts that fit into memory."""
         size = max(1, BUDGET // self.elements)
         if size >= evidence.batch:
             yield slice(0, evidence.batch), evidence
@@ -131,10 +128,10 @@ class CompiledCircuit(Layout):
             yield slice(start, stop), evidence.part(start, stop)
 
     def start(self, like: Tensor, batch: int) -> Values:
-        """Rows of log 1 where nothing is written first, and scales of zero."""
+        """Return empty rows, with log 1 where no step overwrites them, and scales of zero."""
         rows: list[Tensor] = []
         scales: list[Tensor] = []
-        # Sums of many maxima, and differences of such sums where rows are mixed.
+        # Mixtures take differences of sums of many maxima, which need double precision.
         dtype = like.dtype if self._simple else torch.float64
         for pool, shape in zip(self.schedule.pools, self.shapes, strict=True):
             rows.append(empty((pool.rows, math.prod(shape), batch), like))
@@ -144,12 +141,11 @@ class CompiledCircuit(Layout):
         return Values(rows, scales, kernels_for(*rows))
 
     def steps(self, like: Tensor, batch: int | None = None) -> tuple[list[Ready], int]:
-        """The steps with their indices on the device of ``like``, and the most elements that one works on.
+        """Return the prepared steps, and the largest number of elements that one of them works on.
 
         Args:
             like: A tensor of the circuit's dtype and device.
-            batch: The number of data points; steps that would not fit into the cache with it are cut into pieces;
-                None for whole steps.
+            batch: The number of data points, for steps in pieces that fit into the cache; None for whole steps.
         """
         key = (0 if batch is None else batch * like.element_size(), like.device)
         found = self._ready.get(key)
@@ -161,13 +157,7 @@ class CompiledCircuit(Layout):
         return found
 
     def up(self, evidence: Evidence, parameters: Parameters, keep: bool = False) -> Values:
-        """Compute all rows for a batch that fits into memory.
-
-        Args:
-            evidence: The evidence for the batch.
-            parameters: The numbers.
-            keep: Remember what ``down`` needs.
-        """
+        """Compute all rows for a batch that fits into memory; ``keep`` what ``down`` needs."""
         like, batch = parameters.like, evidence.batch
         (steps, most), values = self.steps(like, batch), self.start(like, batch)
         scratch = empty((most * batch,), like)
@@ -181,14 +171,10 @@ class CompiledCircuit(Layout):
                     self.sum_up(ready, values, parameters.weights[block], scratch)
                 case MixStep(block=block):
                     self._mix_up(ready, values, parameters.mixtures[block], scratch)
-                case PassStep(pool=pool, start=start, stop=stop):
-                    # Copies, because rows of the same pool are written.
-                    rows, scales = values.rows[pool][start:stop].clone(), values.scales[pool][start:stop].clone()
-                    self.send(ready.targets, self.shapes[pool], rows, scales, values)
         return values
 
     def root(self, values: Values) -> Tensor:
-        """The log-value of the root, ``(batch,)``, in double precision."""
+        """Return the log-value of the root, ``(batch,)``, in double precision."""
         pool, row = self.schedule.root
         if not self._simple:
             return values.rows[pool][row, 0] + values.scales[pool][row]
@@ -206,23 +192,27 @@ class CompiledCircuit(Layout):
         evidence: Points | None = None,
         to_data: bool = False,
     ) -> Flows:
-        """Turn the rows of a pass up into flows, in place; the values cannot be used again.
+        """Replace the rows of a pass up by flows, in place; the values cannot be used again.
 
         Args:
-            values: What ``up`` computed.
-            parameters: As in ``up``.
+            values: What ``up`` computed, with ``keep``.
+            parameters: The same as in ``up``.
             flow: The flow into the root, ``(batch,)``: ones, or the derivative of a loss.
-            gradient: Compute the derivatives with respect to weights and mixtures too.
-            evidence: As in ``up``, for the derivatives with respect to the inputs' parameters.
-            to_data: Compute the derivative with respect to the data too.
+            gradient: Compute the derivatives with respect to weights and mixtures.
+            evidence: The same as in ``up``, for the derivatives with respect to the parameters of the inputs.
+            to_data: Compute the derivative with respect to the data.
         """
         pool, row = self.schedule.root
-        # Nothing flows from a data point of probability zero; a quotient of zeros further down would poison the others.
+        # A data point of probability zero has no flow, because 0 / 0 further down would spoil the sums over the batch.
         values.rows[pool][row, 0] = torch.where(torch.isneginf(self.root(values)), 0.0, flow)
-        flows = Flows(values.rows, _zeros(parameters, evidence is not None) if gradient else None)
+        found: Parameters | None = None
+        if gradient:  # all sum weights are overwritten, the others are added to
+            weights = tuple(empty(w.shape, w) for w in parameters.weights)
+            others = (parameters.mixtures, (), parameters.correlations if evidence is not None else ())
+            found = Parameters(weights, *(tuple(torch.zeros_like(t) for t in part) for part in others))
+        flows = Flows(values.rows, found)
         if evidence is not None and to_data:
             flows.values = torch.zeros_like(evidence.values)
-        found = flows.gradient
         smallest = least_flow(flow)
         steps, most = self.steps(parameters.like, len(flow))
         scratch = [empty((most * len(flow),), parameters.like) for _ in range(2)]
@@ -232,26 +222,21 @@ class CompiledCircuit(Layout):
                     if evidence is not None:
                         self._input_down(ready, step, flows, evidence, parameters)
                 case SumStep(block=block):
-                    weights, to_weights = parameters.weights[block], found.weights[block] if found else None
-                    self._sum_down(ready, values, weights, to_weights, scratch, smallest)
+                    to_weights = found.weights[block] if found else None
+                    self._sum_down(ready, values, parameters.weights[block], to_weights, scratch, smallest)
                 case MixStep(block=block):
                     to_mixture = found.mixtures[block] if found else None
                     self._mix_down(ready, values, parameters.mixtures[block], to_mixture, scratch[0])
-                case PassStep(pool=pool, start=start, stop=stop):
-                    rows = values.rows[pool][start:stop]
-                    incoming = torch.empty_like(rows)  # not the rows themselves: rows of the same pool are read
-                    self._collect(ready.targets, self.shapes[pool], values.rows, incoming)
-                    rows.copy_(incoming)
         if found is not None:
             flows.gradient = replace(found, inputs=tuple(flows.inputs[i] for i in sorted(flows.inputs)))
         return flows
 
     def log_prob(self, evidence: Evidence, parameters: Parameters) -> Tensor:
-        """The log-value of the root for every data point ``(batch,)``, with a gradient where points need one."""
+        """Return the log-value of the root for every data point ``(batch,)``, with a gradient if one is required."""
         if isinstance(evidence, Points) and torch.is_grad_enabled():
             tensors = (evidence.values, *parameters.tensors, *self._learnable)
             if any(tensor.requires_grad for tensor in tensors):
-                # One operation of autograd, which never sees the levels in between.
+                # For autograd this is one operation; it does not record the steps.
                 found: Tensor = _LogProb.apply(self, evidence, parameters, *tensors)  # type: ignore[no-untyped-call]
                 return found
         with torch.no_grad():
@@ -259,7 +244,7 @@ class CompiledCircuit(Layout):
             return torch.cat(values).to(parameters.like.dtype)
 
     def flows(self, evidence: Evidence, parameters: Parameters) -> Iterator[tuple[slice, Tensor, Flows]]:
-        """For each part of the batch its log-values and the flows with a unit flow into the root."""
+        """Yield for each part of the batch its log-values and the flows, with a flow of one into the root."""
         parameters = parameters.detach()
         for where, part in self.parts(evidence):
             values = self.up(part, parameters, keep=True)
@@ -268,12 +253,7 @@ class CompiledCircuit(Layout):
             yield where, value, self.down(values, parameters, ones)
 
     def input_flows(self, number: int, rows: Sequence[Tensor]) -> Tensor:
-        """The flows that reach the distributions of an input step, ``(inputs, states, batch)``.
-
-        Args:
-            number: Which of the input steps.
-            rows: The flows of all rows.
-        """
+        """Return the flows ``(inputs, states, batch)`` into an input step, from those of all rows."""
         step, pool = self.inputs[number], rows[self.inputs[number].pool]
         span = span_of(step.rows)
         if span is not None:
@@ -287,25 +267,31 @@ class CompiledCircuit(Layout):
         return gather_back(flow, step.axes, self.shape(step.kinds), self.shapes[step.pool])
 
     def block(self, step: InputStep, parameters: Parameters) -> Block:
-        """The joint distribution of correlated inputs."""
+        """Return the joint distribution of correlated inputs."""
         assert step.correlation is not None
         assert isinstance(step.family, Gaussian)
-        params = parameters.inputs[step.params].expand(len(step.columns), -1, -1)  # all may share one distribution
+        params = parameters.inputs[step.params].expand(len(step.columns), -1, -1)  # they may share parameters
         return Block(step.family, params, parameters.correlations[step.correlation])
 
+    def _observed(
+        self, step: InputStep, columns: Tensor, evidence: Points, rows: Sequence[Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the values of inputs ``(inputs, batch)`` and their flows, zero where a value is missing."""
+        x, missing = evidence.columns(step.family, columns)
+        flow = self.input_flows(step.params, rows)
+        return x, flow if missing is None else flow.masked_fill(missing.unsqueeze(1), 0.0)
+
     def statistics(self, evidence: Points, parameters: Parameters, rows: Sequence[Tensor]) -> list[Tensor]:
-        """For each input step what EM needs of the data, weighted by the flows of the rows."""
+        """Return the statistics for EM of each input step, weighted by the flows of the rows."""
         found = []
-        for number, step in enumerate(self.inputs):
+        for step in self.inputs:
             columns = torch.as_tensor(step.columns, device=parameters.like.device)
-            flow = self.input_flows(number, rows)
             if step.correlation is not None:
-                found.append(self.block(step, parameters).statistics(evidence.values[columns], flow[0]))
-                continue
-            x, missing = evidence.columns(step.family, columns)
-            if missing is not None:
-                flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
-            found.append(evaluation.statistics(step.family, parameters.inputs[step.params], x, flow))
+                flow = self.input_flows(step.params, rows)[0]
+                found.append(self.block(step, parameters).statistics(evidence.values[columns], flow))
+            else:
+                x, flow = self._observed(step, columns, evidence, rows)
+                found.append(evaluation.statistics(step.family, parameters.inputs[step.params], x, flow))
         return found
 
     def send(
@@ -316,7 +302,7 @@ class CompiledCircuit(Layout):
         scales: Tensor | None,
         values: Values,
     ) -> None:
-        """Multiply results into the rows that use them, which means adding logarithms; and scales, if they travel."""
+        """Add log-results to the rows that use them, and their scales, if any, to those of the rows."""
         for target in targets:
             chosen = results if target.sources is None else results[target.sources]
             pool = values.rows[target.pool]
@@ -334,7 +320,7 @@ class CompiledCircuit(Layout):
                 values.scales[target.pool].index_add_(0, target.rows, sent)
 
     def mixed(self, ready: Ready, values: Values, scratch: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Copies of the parts of mixtures ``(fold, arity, states, batch)``, and scales ``(fold, arity, batch)``."""
+        """Return copies of the parts of mixtures ``(fold, arity, states, batch)``, and their scales."""
         rows, scales = values.rows[ready.step.pool], values.scales[ready.step.pool]
         shape = (*ready.index.shape, *rows.shape[1:])
         out = rows.new_empty(shape) if scratch is None else scratch[: math.prod(shape)].view(shape)
@@ -342,7 +328,7 @@ class CompiledCircuit(Layout):
         return out, scales[ready.index]
 
     def input_up(self, ready: Ready, values: Values, evidence: Evidence, parameters: Parameters) -> None:
-        """Multiply the values of input distributions into their rows."""
+        """Add the log-probabilities of inputs to their rows."""
         step, pool = ready.step, values.rows[ready.step.pool]
         assert isinstance(step, InputStep)
         params = parameters.inputs[step.params]
@@ -354,9 +340,11 @@ class CompiledCircuit(Layout):
             row += found.reshape(row.shape)
             return
         if step.parents:
-            known = evidence if isinstance(evidence, Points) else getattr(evidence, "points")  # noqa: B009
-            params = evaluation.with_parents(params, step.parents, known.values)
-        if ready.stars and type(evidence) is Points and self._stars_up(ready, pool, evidence, params):
+            params = evaluation.with_parents(params, step.parents, evidence.points.values)
+        if ready.stars and type(evidence) is Points and (stars := self._stars(ready, evidence, params)) is not None:
+            add = pool.index_copy_ if step.fresh else pool.index_add_
+            for (_, rows), star in zip(ready.stars, stars, strict=True):
+                add(0, rows, star.log_prob())
             return
         if step.fresh and ready.span:
             evidence.write(step.family, params, ready.columns, pool[ready.span[0] : ready.span[1]])
@@ -389,18 +377,14 @@ class CompiledCircuit(Layout):
             for (members, rows), star in zip(ready.stars, stars, strict=True):
                 flow = flows.rows[step.pool].index_select(0, rows)
                 found = star.gradient(flow).flatten(0, 1)
-                total.index_add_(
-                    0, members.flatten() if len(params) > 1 else torch.zeros_like(members).flatten(), found
-                )
+                own = members if len(params) > 1 else torch.zeros_like(members)
+                total.index_add_(0, own.flatten(), found)
                 if flows.values is not None:
                     to_x[members.flatten()] = star.value_gradient(flow).flatten(0, 1).to(to_x.dtype)
         elif step.parents:
             to_x = self._conditioned_down(ready, step, flows, evidence, params)
         else:
-            x, missing = evidence.columns(step.family, ready.columns)
-            flow = self.input_flows(step.params, flows.rows)
-            if missing is not None:
-                flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
+            x, flow = self._observed(step, ready.columns, evidence, flows.rows)
             flows.inputs[step.params] = evaluation.gradient(step.family, params, x, flow)
             flows.families[step.params] = evaluation.learnable_gradient(step.family, params, x, flow)
             if flows.values is not None:
@@ -411,16 +395,13 @@ class CompiledCircuit(Layout):
     def _conditioned_down(
         self, ready: Ready, step: InputStep, flows: Flows, evidence: Points, params: Tensor
     ) -> Tensor:
-        """The derivatives of inputs that are conditioned on observed variables, each data point a variable of its own.
+        """Compute the derivatives of inputs with observed parents, with each data point as a variable of its own.
 
         Returns:
-            Those with respect to the inputs' own values, ``(inputs, batch)``; those with respect to the values of the
-            parents are added to the flows.
+            The derivative with respect to the values of the inputs, ``(inputs, batch)``. The derivative with respect to
+            the values of the parents is added to the flows.
         """
-        x, missing = evidence.columns(step.family, ready.columns)
-        flow = self.input_flows(step.params, flows.rows)
-        if missing is not None:
-            flow = flow.masked_fill(missing.unsqueeze(1), 0.0)
+        x, flow = self._observed(step, ready.columns, evidence, flows.rows)
         wide = evaluation.with_parents(params, step.parents, evidence.values.detach())
         alone, value = wide.transpose(1, 2).flatten(0, 1), x.reshape(-1, 1)  # (fold * batch, states, P)
         own = flow.mT.reshape(len(alone), -1, 1)
@@ -433,13 +414,13 @@ class CompiledCircuit(Layout):
         return evaluation.value_gradient(step.family, alone, value, own).view_as(x)
 
     def _stars(self, ready: Ready, evidence: Points, params: Tensor) -> list[evaluation.Star] | None:
-        """Inputs that share rows in natural form, or None if they do not have one."""
+        """Return the inputs that share rows in natural form, or None if they have none."""
         step, stars = ready.step, []
         assert isinstance(step, InputStep)
         x, missing = evidence.columns(step.family, ready.columns)
         every = params.expand(len(x), -1, -1)
         for members, _ in ready.stars:
-            whole = members.numel() == len(x)  # in order, so a view will do
+            whole = members.numel() == len(x)  # in order, so a view suffices
             own, values = (t.view(*members.shape, *t.shape[1:]) if whole else t[members] for t in (every, x))
             star = evaluation.Star(step.family, own, values, None if missing is None else missing[members])
             if not star.usable:
@@ -447,18 +428,8 @@ class CompiledCircuit(Layout):
             stars.append(star)
         return stars
 
-    def _stars_up(self, ready: Ready, pool: Tensor, evidence: Points, params: Tensor) -> bool:
-        stars = self._stars(ready, evidence, params)
-        if stars is None:
-            return False
-        assert isinstance(ready.step, InputStep)
-        for (_, rows), star in zip(ready.stars, stars, strict=True):
-            add = pool.index_copy_ if ready.step.fresh else pool.index_add_
-            add(0, rows, star.log_prob())
-        return True
-
     def sum_up(self, ready: Ready, values: Values, weights: Tensor, scratch: Tensor) -> None:
-        """Scale rows, contract them with the weights, and multiply the results into the rows that use them."""
+        """Scale rows, contract them with the weights, and add the log-results to the rows that use them."""
         step, (g, o, z, r) = ready.step, ready.dims
         assert isinstance(step, SumStep)
         fold, edges = step.stop - step.start, step.edges
@@ -485,8 +456,8 @@ class CompiledCircuit(Layout):
         if g == r == 1:
             scales = scales + shift.view(fold, batch)
         else:
-            logs += shift  # the maxima differ between the states of a row
-            scales = scales.clone()  # they may be sent to rows of the same pool
+            logs += shift  # it differs between the states of a row
+            scales = scales.clone()  # because rows of the same pool are written
         if edges > 1:
             scales = scales.repeat_interleave(edges, 0)
         self.send(ready.targets, ready.shape, results, scales, values)
@@ -533,9 +504,11 @@ class CompiledCircuit(Layout):
         if ready.index.shape[1] <= MOST_PARTS and (native := kernels_for(out, weights)):
             rows, scales = values.rows[step.pool], values.scales[step.pool]
             native.mix_up(out, out_scales, rows, scales, ready.index, weights)
-            return
-        parts, scales = self.mixed(ready, values, scratch)
-        out_scales.copy_(mix_up(parts, scales, weights, out))
+        else:
+            parts, scales = self.mixed(ready, values, scratch)
+            out_scales.copy_(mix_up(parts, scales, weights, out))
+        if ready.targets:  # copies, because rows of the same pool are overwritten
+            self.send(ready.targets, ready.shape, out.clone(), out_scales.clone(), values)
 
     def _mix_down(
         self, ready: Ready, values: Values, weights: Tensor, gradient: Tensor | None, scratch: Tensor
@@ -545,11 +518,16 @@ class CompiledCircuit(Layout):
         parts, scales = self.mixed(ready, values, scratch)
         own = slice(step.first, step.first + len(parts))
         found = None if gradient is None else gradient[own]
-        flows = mix_down(parts, scales, weights[own], values.rows[step.pool][step.start : step.stop], found)
+        rows = values.rows[step.pool][step.start : step.stop]
+        if ready.targets:
+            incoming = torch.empty_like(rows)  # a copy, because rows of the same pool are read
+            self._collect(ready.targets, ready.shape, values.rows, incoming)
+            rows.copy_(incoming)
+        flows = mix_down(parts, scales, weights[own], rows, found)
         values.rows[step.pool].index_copy_(0, ready.index.flatten(), flows.flatten(0, 1))
 
     def _collect(self, targets: Sequence[Target], shape: tuple[int, ...], rows: Sequence[Tensor], out: Tensor) -> None:
-        """Reverse of ``send``: the flow of a result is the sum of the flows of the rows that use it."""
+        """Reverse ``send``: the flow of a result is the sum of the flows of the rows that use it."""
         for number, target in enumerate(targets):
             if target.axes is None and number == 0 and target.sources is None:
                 torch.index_select(rows[target.pool], 0, target.rows, out=out)
@@ -566,7 +544,7 @@ class CompiledCircuit(Layout):
 
 
 class _LogProb(torch.autograd.Function):
-    """``up`` forward, ``down`` backward."""
+    """The log-value of the root: ``up`` is its forward pass and ``down`` its backward pass."""
 
     @staticmethod
     def forward(
@@ -577,7 +555,7 @@ class _LogProb(torch.autograd.Function):
         parts = list(compiled.parts(points))
         found, ctx.values = [], None
         for _, part in parts:
-            # The values of all parts together would not fit; each is computed again on the way back.
+            # The values of several parts would not fit into memory, so backward computes them again.
             values = compiled.up(part, parameters, keep=len(parts) == 1)
             ctx.values = values if len(parts) == 1 else None
             found.append(compiled.root(values))
@@ -593,7 +571,7 @@ class _LogProb(torch.autograd.Function):
         to_x: list[Tensor] = []
         totals: list[Tensor] = []
         for where, part in compiled.parts(Points(x, ctx.missing)):
-            # A second call of backward finds the values used up.
+            # A second call of backward has to compute the values again, too.
             values = values or compiled.up(part, parameters, keep=True)
             flows = compiled.down(values, parameters, flow[0][where].contiguous(), True, part, to_data)
             values = None
@@ -601,10 +579,3 @@ class _LogProb(torch.autograd.Function):
             totals = [a.add_(b) for a, b in zip(totals, found, strict=True)] if totals else found
             to_x.append(flows.values)
         return (None, None, None, torch.cat(to_x, 1) if to_data else None, *totals)
-
-
-def _zeros(parameters: Parameters, inputs: bool) -> Parameters:
-    """Room for a gradient without that of the inputs; every sum weight is written, the rest is added up from zero."""
-    weights = tuple(empty(w.shape, w) for w in parameters.weights)
-    others = (parameters.mixtures, (), parameters.correlations if inputs else ())
-    return Parameters(weights, *(tuple(torch.zeros_like(t) for t in part) for part in others))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of single steps, each with its hand-written reverse.
+"""The arithmetic of single steps and of their derivatives.
 
-Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are ``(fold, o, z)`` matrices, one a row or a stack of them.
+Shapes: ``rows`` are ``(fold, states, batch)``; ``weights`` are matrices ``(fold, o, z)``.
 """
 
 from __future__ import annotations
@@ -15,60 +15,55 @@ from torch import Tensor
 from picirc.memory import has_values
 from picirc.native import Kernels
 
-# Scaled rows reach up to exp(headroom), so that a usual sum over some dozens of states is about one and its logarithm
+# Rows are scaled to a maximum of exp(headroom), so that the sum over a few dozen states is about one and its logarithm
 # loses no digits.
 _HEADROOM = 8.0
-# Smaller numbers are taken for zero. Processors are a hundred times slower with denormal numbers, which would be common
-# where a row sums up many variables. In double precision there is room to keep products from becoming denormal too.
+# Smaller numbers become zero. Denormal numbers would be common where a row combines many variables, and processors
+# handle them a hundred times more slowly. In double precision products of two such numbers are not denormal either.
 LEAST = {
     torch.float32: 2.0**-126,
     torch.float64: 2.0**-511,
     torch.bfloat16: torch.finfo(torch.bfloat16).tiny,
     torch.float16: torch.finfo(torch.float16).tiny,
 }
-_LOWEST = {dtype: math.log(number) + 1e-3 for dtype, number in LEAST.items()}  # logarithms likewise
-# On the way down the products of values and flows must not become denormal either. What they leave out changes a
-# gradient by less than its rounding errors.
+_LOWEST = {dtype: math.log(number) + 1e-3 for dtype, number in LEAST.items()}  # and smaller logarithms −inf
+# In a pass down the products of values and flows must not become denormal either. The thresholds change a gradient by
+# less than its rounding error.
 _LEAST_VALUE_DOWN = {torch.float32: 2.0**-46, torch.float64: 2.0**-400}
 _LEAST_FLOW = {torch.float32: 2.0**-66, torch.float64: 2.0**-400}
 
 
 def scale_rows(rows: Tensor, out: Tensor | None = None, native: Kernels | None = None) -> Tensor:
-    """Turn log-values in place into ``exp(value − shift)`` with a shift for each row and data point, which is returned.
+    """Replace log-values by ``exp(value − shift)``, in place, and return the shift of each row and data point.
 
-    A row without any possible state has the maximum −inf; the lowest finite number in its place keeps the
-    difference from becoming NaN, and the values zero.
+    If all states of a row are impossible, their maximum −inf is replaced by the lowest finite number, so that the
+    values become zero instead of NaN.
 
     Args:
         rows: ``(fold, states, batch)``.
-        out: Where the shifts go, ``(fold, 1, batch)``.
-        native: The compiled loops, if they can work on these tensors.
+        out: Where the shifts are written, ``(fold, 1, batch)``.
+        native: The compiled loops, if they support these tensors.
     """
     lowest = _LOWEST[rows.dtype]
+    fold, states, batch = rows.shape
     if native:
-        shift = rows.new_empty(len(rows), 1, rows.shape[2]) if out is None else out
+        shift = rows.new_empty(fold, 1, batch) if out is None else out
         native.scale_rows(rows, shift, _HEADROOM, lowest)
         return shift
-    shift = _maxima(rows, out).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
+    # The maximum of many states is faster in two stages.
+    part = rows.view(fold, states // 8, 8, batch).amax(1) if states >= 64 and states % 8 == 0 else rows
+    shift = torch.amax(part, 1, keepdim=True, out=out).clamp_(min=torch.finfo(rows.dtype).min).sub_(_HEADROOM)
     torch.threshold_(rows.sub_(shift), lowest, -math.inf).exp_()
     return shift
 
 
-def _maxima(rows: Tensor, out: Tensor | None) -> Tensor:
-    """The maximum over the states, ``(fold, 1, batch)``; of many states in two stages, which is faster."""
-    fold, states, batch = rows.shape
-    if states >= 64 and states % 8 == 0:
-        rows = rows.view(fold, states // 8, 8, batch).amax(1)
-    return torch.amax(rows, 1, keepdim=True, out=out)
-
-
 def least_flow(flow: Tensor) -> float:
-    """The smallest flow that counts when this is the flow into the root."""
+    """Return the smallest flow that is not set to zero, for the given flow into the root."""
     return _LEAST_FLOW.get(flow.dtype, 0.0) * float(flow.abs().amax()) if has_values(flow) and len(flow) else 0.0
 
 
 def flushed(values: Tensor) -> Tensor:
-    """The values with all that does not count set to zero, in place unless autograd has to know the values before."""
+    """Set values that would be denormal to zero, in place unless autograd needs the original ones."""
     if values.requires_grad:
         return torch.hardshrink(values, LEAST[values.dtype])
     return torch.hardshrink(values, LEAST[values.dtype], out=values)
@@ -83,19 +78,18 @@ def contract_down(
     smallest: float,
     native: Kernels | None = None,
 ) -> None:
-    """Reverse of ``sums = weights @ rows``: turn rows into their flows in place.
+    """Reverse ``sums = weights @ rows``: replace rows by their flows, in place.
 
-    The flow of ``log(sums)`` divided by the sums goes back through the product; the flow of a row's log-value is its
-    value times what arrives.
+    The flow of a log-value of a row is the value times what arrives through the product.
 
     Args:
         weights: ``(fold, o, z)``.
-        rows: ``(fold, z, batch)``, scaled values; overwritten with flows.
-        quotients: ``(fold, o, batch)``, the flow of the log-sums divided by the sums.
+        rows: ``(fold, z, batch)``: scaled values, overwritten by flows.
+        quotients: ``(fold, o, batch)``: the flows of the log-sums divided by the sums.
         scratch: ``(fold, z, batch)``.
-        gradient: ``(fold, o, z)``, where the derivative with respect to the weights is written.
-        smallest: The smallest flow that counts.
-        native: The compiled loops, if they can work on these tensors.
+        gradient: ``(fold, o, z)``: where the derivative with respect to the weights is written.
+        smallest: Smaller flows become zero.
+        native: The compiled loops, if they support these tensors.
     """
     if gradient is not None:
         torch.hardshrink(rows, _LEAST_VALUE_DOWN.get(rows.dtype, 0.0), out=rows)
@@ -108,16 +102,13 @@ def contract_down(
 
 
 def mix_up(parts: Tensor, scales: Tensor, weights: Tensor, out: Tensor) -> Tensor:
-    """``log Σ_a w_a exp(part_a)`` over the second axis, scaled.
+    """Compute ``log Σ_a w_a exp(part_a)`` over the second axis, and return its scales ``(fold, batch)``.
 
     Args:
-        parts: ``(fold, arity, states, batch)``, log-values; overwritten.
-        scales: ``(fold, arity, batch)``, what has to be added to them.
+        parts: ``(fold, arity, states, batch)``: log-values, overwritten.
+        scales: ``(fold, arity, batch)``: their scales.
         weights: ``(fold, arity, states or 1)``.
-        out: ``(fold, states, batch)``, where the mixtures go.
-
-    Returns:
-        Their scales ``(fold, batch)``.
+        out: ``(fold, states, batch)``: where the mixtures are written.
     """
     top, scale = _align(parts, scales, weights)
     torch.sum(parts.mul_(weights.unsqueeze(-1)), 1, out=out)
@@ -126,9 +117,9 @@ def mix_up(parts: Tensor, scales: Tensor, weights: Tensor, out: Tensor) -> Tenso
 
 
 def mix_down(parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradient: Tensor | None) -> Tensor:
-    """Reverse of ``mix_up``: turn the parts into their flows ``(fold, arity, states, batch)``.
+    """Reverse ``mix_up``: replace the parts by their flows ``(fold, arity, states, batch)``.
 
-    The derivative with respect to a weight of zero is given as zero: a part that is absent stays absent.
+    The derivative with respect to a weight of zero is reported as zero, so that an absent part stays absent.
     """
     _align(parts, scales, weights)
     weights = weights.unsqueeze(-1)
@@ -141,9 +132,9 @@ def mix_down(parts: Tensor, scales: Tensor, weights: Tensor, flow: Tensor, gradi
 
 
 def _align(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Bring log-values to one scale and exponentiate them in place, less their maxima; return maxima and scale.
+    """Bring log-values to one scale, subtract their maxima and exponentiate, in place; return maxima and scale.
 
-    Parts without weight are zero. They must not decide the scale, as the others could vanish beside them.
+    Parts of weight zero become zero. They do not determine the scale, because the others could vanish beside them.
     """
     lowest = torch.finfo(parts.dtype).min
     absent = weights == 0
@@ -158,13 +149,13 @@ def _align(parts: Tensor, scales: Tensor, weights: Tensor) -> tuple[Tensor, Tens
 
 
 def spread(results: Tensor, axes: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Tensor:
-    """View results ``(n, *shape, batch)`` so that they broadcast to ``(n, *target, batch)``.
+    """Expand results ``(n, states, batch)`` to ``(n, *target, batch)``.
 
     Args:
         results: ``(n, states, batch)``.
-        axes: For each axis of a result its position among the target's axes.
-        shape: The numbers of states of the result's axes.
-        target: Those of the target's axes.
+        axes: The position of each axis of a result among those of the target.
+        shape: The numbers of states of the axes of a result.
+        target: The numbers of states of the axes of the target.
     """
     order = sorted(range(len(axes)), key=axes.__getitem__)
     viewed: Tensor = results.unflatten(1, tuple(shape) or (1,))
@@ -178,7 +169,7 @@ def spread(results: Tensor, axes: Sequence[int], shape: Sequence[int], target: S
 
 
 def gather_back(flows: Tensor, axes: Sequence[int], shape: Sequence[int], target: Sequence[int]) -> Tensor:
-    """Reverse of ``spread``: sum flows ``(n, states of target, batch)`` back to ``(n, states of results, batch)``."""
+    """Reverse ``spread``: sum flows ``(n, states of target, batch)`` to ``(n, states of results, batch)``."""
     viewed: Tensor = flows.unflatten(1, tuple(target) or (1,))
     missing = [1 + position for position in range(len(target)) if position not in axes]
     if missing:

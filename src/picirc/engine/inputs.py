@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The derivatives of input distributions for a batch, their statistics for EM, and many of them at one row.
+"""Derivatives of input distributions, their statistics for EM, and products of many inputs at one row.
 
-Shapes: parameters are ``(fold or 1, states, P)``, one distribution for each of ``fold`` variables or one for all;
-values ``x`` are ``(fold, batch)``, log-probabilities and flows ``(fold, states, batch)``. What is missing has some
-harmless value in ``x`` and is marked in ``missing``.
+Shapes: parameters are ``(fold or 1, states, P)``, for each of ``fold`` variables or shared by all of them. Values ``x``
+are ``(fold, batch)``, with a neutral value where one is missing. Log-probabilities and flows are ``(fold, states,
+batch)``; flows are zero where a value is missing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from picirc.inputs import Family
 from picirc.inputs.discrete import count_values
 from picirc.memory import has_values
 
-# Values are computed a few variables at a time, so that temporaries stay in the processor's cache.
-_CHUNK_ELEMENTS = 2**19
+_CHUNK_ELEMENTS = 2**19  # of temporaries, so that they stay in the cache
+FEWEST = 8  # inputs at one row for which a matrix product pays off
 
 
 def with_parents(params: Tensor, parents: Sequence[tuple[int, int]], values: Tensor) -> Tensor:
     """Fill the values of observed parents into parameters: ``(fold, states, P)`` to ``(fold, states, batch, P)``.
 
     Args:
-        params: The values of all parents, with anything in place of the observed ones.
-        parents: The place among the parameters and the column of each observed parent.
-        values: The data, ``(variables, batch)``. Where a parent is missing, so is the input, and zero does no harm.
+        params: The values of all parents, with placeholders for the observed ones.
+        parents: The position among the parameters and the column of each observed parent.
+        values: The data, ``(variables, batch)``. If a parent is missing, so is the input, and zero takes its place.
     """
     wide = params.unsqueeze(2).repeat(1, 1, values.shape[1], 1)
     for place, column in parents:
@@ -36,7 +36,7 @@ def with_parents(params: Tensor, parents: Sequence[tuple[int, int]], values: Ten
 
 
 def gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-    """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are zero where a value is missing."""
+    """Return ``Σ flow · d log p / d params`` over the batch, in the shape of ``params``."""
     with torch.enable_grad():
         leaf = params.detach().requires_grad_()
         table = family.table(leaf)
@@ -57,7 +57,7 @@ def gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor
 
 
 def value_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-    """``Σ flow · d log p / dx`` over the states, ``(fold, batch)``; zero for discrete families."""
+    """Return ``Σ flow · d log p / dx`` over the states, ``(fold, batch)``; zero for discrete families."""
     found = torch.zeros_like(x)
     for part in [] if family.discrete else chunks(flows):
         with torch.enable_grad():
@@ -69,7 +69,7 @@ def value_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> 
 
 
 def learnable_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> tuple[Tensor, ...]:
-    """``Σ flow · d log p`` with respect to the family's own parameters."""
+    """Return ``Σ flow · d log p`` with respect to the parameters of the family itself."""
     total = tuple(torch.zeros_like(tensor) for tensor in family.learnable)
     free = [(tensor, sums) for tensor, sums in zip(family.learnable, total, strict=True) if tensor.requires_grad]
     for part in chunks(flows) if free else []:
@@ -83,7 +83,7 @@ def learnable_gradient(family: Family, params: Tensor, x: Tensor, flows: Tensor)
 
 
 def statistics(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tensor:
-    """The sufficient statistics for EM, weighted by their flows, which are zero where a value is missing."""
+    """Return the sufficient statistics for EM, weighted by the flows."""
     if family.table(params[:1, :1]) is not None:
         return family.expected_statistics(params, x, flows)
     parts = [family.expected_statistics(fold(params, part), x[part], flows[part]) for part in chunks(flows)]
@@ -91,35 +91,32 @@ def statistics(family: Family, params: Tensor, x: Tensor, flows: Tensor) -> Tens
 
 
 def chunks(values: Tensor, most: int = _CHUNK_ELEMENTS) -> list[slice]:
-    """Slices of the first axis that hold a moderate number of elements each."""
+    """Return slices of the first axis that hold at most ``most`` elements each."""
     return pieces(len(values), values[:1].numel(), most)
 
 
 def pieces(count: int, each: int, most: int) -> list[slice]:
-    """Slices of an axis whose entries have ``each`` elements, with ``most`` elements in a slice, or with one entry."""
+    """Return slices of an axis whose entries have ``each`` elements, with one entry or at most ``most`` elements."""
     size = max(1, most // max(1, each))
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def fold(params: Tensor, part: slice) -> Tensor:
-    """The parameters of some variables; shared ones serve all."""
+    """Return the parameters of some variables; shared parameters are those of all."""
     return params if params.shape[0] == 1 else params[part]
 
 
-FEWEST = 8  # inputs of one row that are worth a matrix product
-
-
 class Star:
-    """Many independent inputs of one exponential family at each of some rows, as one matrix product a row.
+    """Many independent inputs of one exponential family at the same row, as one matrix product.
 
-    In natural form the sum over the inputs d of a row is ``Σ_d T(x_d)·η_d[s] − A_d[s] + h(x_d)``; what is missing has
-    zeros in place of its terms.
+    In natural form the sum over the inputs d of a row is ``Σ_d T(x_d)·η_d[s] − A_d[s] + h(x_d)``. The terms of a
+    missing value are zero.
 
     Args:
         family: The family.
         params: ``(rows, inputs, states, P)``.
         x: ``(rows, inputs, batch)``.
-        missing: The same shape, or None when nothing is missing.
+        missing: ``(rows, inputs, batch)``; None if nothing is missing.
     """
 
     def __init__(self, family: Family, params: Tensor, x: Tensor, missing: Tensor | None) -> None:
@@ -130,13 +127,13 @@ class Star:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a natural form, with finite numbers only."""
+        """Whether the family has a natural form, with finite numbers."""
         found = self._natural
-        # One sum instead of a test of every number; what overflows in it is left to the other way.
+        # One sum is cheaper than a test of every number. If it overflows, the inputs are evaluated one by one.
         return found is not None and has_values(found.base) and bool((found.base.sum() + found.eta.sum()).isfinite())
 
     def log_prob(self) -> Tensor:
-        """The sums of all inputs of a row, ``(rows, states, batch)``."""
+        """Return the sum of the log-probabilities of the inputs of each row, ``(rows, states, batch)``."""
         assert self._natural is not None
         statistics, measure = self._statistics()
         base = self._natural.base.detach()  # (rows, inputs, states)
@@ -147,7 +144,7 @@ class Star:
         return found.to(self._leaf.dtype)
 
     def gradient(self, flows: Tensor) -> Tensor:
-        """``Σ flow · d log p / d params`` over the batch, like ``params``; flows are ``(rows, states, batch)``."""
+        """Return ``Σ flow · d log p / d params`` over the batch; flows are ``(rows, states, batch)``."""
         assert self._natural is not None
         eta, base = self._natural.eta, self._natural.base
         rows, inputs, states, size = eta.shape
@@ -159,7 +156,7 @@ class Star:
         return result
 
     def value_gradient(self, flows: Tensor) -> Tensor:
-        """``Σ flow · d log p / dx`` over the states, ``(rows, inputs, batch)``."""
+        """Return ``Σ flow · d log p / dx`` over the states, ``(rows, inputs, batch)``."""
         assert self._natural is not None
         with torch.enable_grad():
             leaf = self._x.detach().requires_grad_()
@@ -174,12 +171,12 @@ class Star:
         return found if self._missing is None else found.masked_fill(self._missing, 0.0)
 
     def _matrix(self) -> Tensor:
-        """``η`` as matrices ``(rows, states, inputs * size)``."""
+        """Return ``η`` as matrices ``(rows, states, inputs * size)``."""
         assert self._natural is not None
         return self._natural.eta.detach().transpose(1, 2).flatten(2)
 
     def _statistics(self) -> tuple[Tensor, Tensor]:
-        """``T`` and ``h``, ``(rows, inputs, size, batch)`` and ``(rows, inputs, batch)``, zero where x is missing."""
+        """Return ``T (rows, inputs, size, batch)`` and ``h (rows, inputs, batch)``, zero where x is missing."""
         assert self._natural is not None
         statistics, measure = self._natural.statistics(self._x)
         if self._missing is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence by ranges and sets: what it makes of the input distributions, and draws that agree with it."""
+"""Evidence by ranges and sets: the probability of regions under the input distributions, and draws from them."""
 
 from __future__ import annotations
 
@@ -13,49 +13,48 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.engine.evidence import Points
+from picirc.engine.evidence import WithPoints
 from picirc.inputs import Family
 from picirc.inputs.correlated import Block
 
 Piece = tuple[float, float]
 
 _BISECTIONS = 80
-_REACH = 64.0  # standard deviations in which a draw from an open interval is sought
-# Nodes for the probability that several correlated columns lie in their intervals: of two columns, and of more.
+_REACH = 64.0  # standard deviations within which a draw from an infinite interval is searched
+# Nodes for the probability that correlated columns lie in their intervals: for two columns, and for more.
 _NODES = (48, 1024)
-_FEW_NODES = (12, 32)  # where two digits are enough
-_NEGLIGIBLE = 1e-4  # the weight of a state that is left out there
-_CANDIDATES = 128  # of which one is drawn, if several correlated columns are restricted
-_AT_ONCE = 2**22
+_FEW_NODES = (12, 32)  # for two digits
+_NEGLIGIBLE = 1e-4  # states of less weight are left out of results with two digits
+_CANDIDATES = 128  # among which one is drawn if several correlated columns are restricted
+_AT_ONCE = 2**22  # elements of temporaries
 
 
 @dataclass(frozen=True)
 class Region:
-    """What a variable is known to be."""
+    """A set of values that a variable is known to be in."""
 
-    # Disjoint intervals, ends included; a value of a discrete variable is an interval of its own.
-    intervals: tuple[Piece, ...] = ()
-    points: tuple[float, ...] = ()  # values of a continuous variable, which have a density and no probability
+    intervals: tuple[Piece, ...] = ()  # disjoint and closed; a value of a discrete variable is an interval
+    points: tuple[float, ...] = ()  # values of a continuous variable, which have a density but no probability
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """Intervals, then points as intervals without length."""
+        """The intervals, then the points as intervals of length zero."""
         return (*self.intervals, *((point, point) for point in self.points))
 
     def holds(self, x: Tensor) -> Tensor:
-        """Which of the values are inside."""
+        """Return which of the values are inside."""
         inside = [(x >= low) & (x <= high) for low, high in self.pieces]
         return torch.stack(inside).any(0) if inside else torch.zeros_like(x, dtype=torch.bool)
 
     def meet(self, other: Region) -> Region:
-        """What is known from both."""
+        """Return the intersection."""
         both = [(max(a, c), min(b, d)) for a, b in self.intervals for c, d in other.intervals]
         mine, theirs = (torch.tensor(region.points, dtype=torch.float64) for region in (self, other))
         kept = [*mine[other.holds(mine)].tolist(), *theirs[self.holds(theirs)].tolist()]
         return Region(tuple((low, high) for low, high in both if low <= high), tuple(dict.fromkeys(kept)))
 
     def log_pieces(self, family: Family, params: Tensor) -> Tensor:
-        """The log-probability of every piece, a log-density for points: parameters ``(F, K, P)`` to ``(F, K, n)``."""
+        """Return the log-probability of each interval and the log-density of each point, ``(F, K, n)``."""
         ends = params.new_tensor(self.intervals, dtype=torch.float64).view(-1, 2).T
         low, high = (end.expand(len(params), -1) for end in ends)
         points = params.new_tensor(self.points, dtype=torch.float64).expand(len(params), -1)
@@ -64,8 +63,8 @@ class Region:
         return torch.cat(parts, -1) if parts else params.new_zeros(*params.shape[:2], 0)
 
     def draw(self, family: Family, params: Tensor, generator: torch.Generator) -> Tensor:
-        """One value for each parameter vector ``(n, P)``."""
-        alone = params.unsqueeze(1)  # every draw a variable with one state
+        """Draw one value for each parameter vector ``(n, P)``."""
+        alone = params.unsqueeze(1)  # each draw is a variable with one state
         piece = _pick(self.log_pieces(family, alone).squeeze(1), generator)
         low, high = params.new_tensor(self.pieces).T[:, piece]
         found: Tensor = low.clone()
@@ -76,27 +75,18 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Restricted:
-    """Values known exactly, and variables known to lie in regions, the same for all data points.
+class Restricted(WithPoints):
+    """Exact values, and variables known to lie in regions, which are the same for all data points.
 
-    Several intervals of columns that are correlated in one block have no closed form: their probability is integrated
-    numerically, to about eight digits for two columns and four for more.
+    Several intervals of correlated columns in one block have no closed form. Their probability is integrated
+    numerically, to about eight digits for two columns and four digits for more. The ``conditionals`` are right for a
+    block without a region.
     """
 
-    points: Points  # the values known exactly; those of a restricted variable are inside its region or they are not
-    regions: Mapping[int, Region]  # the regions of some variables
-
-    @property
-    def batch(self) -> int:
-        """The number of data points."""
-        return self.points.batch
-
-    def part(self, start: int, stop: int) -> Restricted:
-        """A part of the batch."""
-        return Restricted(self.points.part(start, stop), self.regions)
+    regions: Mapping[int, Region]  # by variable
 
     def write(self, family: Family, params: Tensor, columns: Tensor, out: Tensor) -> None:
-        """Put the log-probabilities of values and regions into ``out``, ``(fold, states, batch)``."""
+        """Write the log-probabilities of values and regions to ``out``, ``(fold, states, batch)``."""
         self.points.write(family, params, columns, out)
         for slot, region in self._own(columns):
             alone = params[slot : slot + 1] if len(params) > 1 else params
@@ -105,7 +95,7 @@ class Restricted:
             out[slot] += torch.where(x.isnan(), mass, torch.where(region.holds(x), 0.0, -torch.inf))
 
     def joint(self, block: Block, columns: Tensor) -> Tensor:
-        """The log-probability of correlated columns, ``(states, batch)``."""
+        """Return the log-probability of correlated columns, ``(states, batch)``."""
         x = self.points.values[columns]
         own = self._own(columns)
         if not own:
@@ -121,36 +111,26 @@ class Restricted:
         return found.masked_fill(outside, -torch.inf)
 
     def agreement(self, block: Block, columns: Tensor, weights: Tensor) -> Tensor:
-        """``log P(regions | values)`` of correlated columns in intervals, ``(states, batch)``, to about two digits.
+        """Return ``log P(regions | values)`` of correlated columns in intervals, ``(states, batch)``, to two digits.
 
-        All data points have the same values missing. It is 0 in states of negligible weight.
+        All data points have the same missing values. The result is 0 in states of negligible weight.
         """
         x = self.points.values[columns]
         bounds = {slot: region.intervals[0] for slot, region in self._own(columns)}
         kept = (weights > _NEGLIGIBLE).nonzero().flatten()
-        matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
-        own = matrices.repeat_interleave(len(weights) // len(matrices), 0)[kept]  # (kept, m, m)
         found = x.new_zeros(len(weights), x.shape[1])
-        found[kept] = _rectangles(own, block.params[:, kept], x, bounds, _FEW_NODES)
+        found[kept] = _rectangle(_of_states(block)[kept], block.params[:, kept], x, bounds, _FEW_NODES)
         return found
 
-    def conditionals(self, block: Block, columns: Tensor) -> Tensor:
-        """Parameters of each of some correlated columns given the values known exactly, ``(m, states, batch, 2)``.
-
-        They are right for a block without a region.
-        """
-        return self.points.conditionals(block, columns)
-
     def fill(self, block: Block, columns: Tensor, x: Tensor, state: Tensor, generator: torch.Generator) -> Tensor:
-        """Values ``(m, samples)`` with those drawn of restricted columns that are missing, in known states."""
+        """Draw the missing restricted columns of values ``(m, samples)`` in the given states."""
         x = x.clone()
         own = self._own(columns)
         patterns, which = torch.unique(x.isnan().T, dim=0, return_inverse=True)
-        matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
-        part = state // (block.params.shape[1] // len(matrices))
+        part = state // (block.params.shape[1] // len(block.matrices))
         for number, missing in enumerate(patterns):
             free = [(slot, region) for slot, region in own if bool(missing[slot])]
-            for index, matrix in enumerate(matrices):
+            for index, matrix in enumerate(block.matrices):
                 rows = ((which == number) & (part == index)).nonzero().flatten()
                 for some in rows.split(_AT_ONCE // _CANDIDATES) if free else ():
                     mean, std = block.params[:, state[some]].unbind(-1)  # (m, samples)
@@ -165,7 +145,7 @@ Free = list[tuple[int, Region]]
 
 
 def _alternatives(x: Tensor, free: Free) -> Iterator[tuple[Tensor, dict[int, Piece]]]:
-    """One piece of each region, in all combinations: the values with single points filled in, and the intervals."""
+    """Yield all combinations of one piece of each region: the values with points filled in, and the intervals."""
     for pieces in product(*(region.pieces for _, region in free)):
         known, bounds = x.clone(), dict[int, Piece]()
         for (slot, _), piece in zip(free, pieces, strict=True):
@@ -176,42 +156,52 @@ def _alternatives(x: Tensor, free: Free) -> Iterator[tuple[Tensor, dict[int, Pie
         yield known, bounds
 
 
+def _of_states(block: Block) -> Tensor:
+    """Return the correlation matrix of every state, ``(states, m, m)``."""
+    return block.matrices.repeat_interleave(block.params.shape[1] // len(block.matrices), 0)
+
+
 def _log_mass(block: Block, x: Tensor, free: Free) -> Tensor:
-    """``log p(observed, regions)`` in every state, ``(states, batch)``, for rows with one pattern of missing values."""
+    """Return ``log p(observed, regions)``, ``(states, batch)``, for rows with the same missing values."""
+    matrices = block.matrices if len(block.matrices) == 1 else _of_states(block)
     total = []
     for known, bounds in _alternatives(x, free):
         density = block.log_prob(known)
         if bounds:
-            matrices = block.matrix.view(-1, *block.matrix.shape[-2:])
-            parts = zip(matrices, block.params.chunk(len(matrices), 1), strict=True)
-            density = density + torch.cat([_rectangle(*part, known, bounds) for part in parts])
+            density = density + _rectangle(matrices, block.params, known, bounds, _NODES)
         total.append(density)
     return torch.stack(total).logsumexp(0)
 
 
 def _rectangle(
-    matrix: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], sizes: tuple[int, int] = _NODES
+    matrices: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], sizes: tuple[int, int]
 ) -> Tensor:
-    """``log P(bounds | observed)`` in every state, ``(states, batch)``, for rows with one pattern of missing values."""
-    states, batch = params.shape[1], x.shape[1]
-    mean, std = (p.unsqueeze(2).expand(-1, -1, batch).flatten(1) for p in params.unbind(-1))  # (m, states · batch)
-    flat = x.unsqueeze(1).expand(-1, states, -1).flatten(1)
-    nodes, weights = (part.to(x) for part in _rule(len(bounds) - 1, sizes))
-    masses, _ = _sequence(matrix, mean, std, flat, bounds, nodes.unsqueeze(2))
-    return (masses + weights.log().unsqueeze(1)).logsumexp(0).view(states, batch)
+    """Return ``log P(bounds | observed)``, ``(states, batch)``, for rows with the same missing values.
+
+    The correlation matrices are ``(states or 1, m, m)``.
+    """
+    slots = list(bounds)
+    seen, gain, factor = _conditional(matrices, x, slots)
+    mean, std = (p.unsqueeze(2) for p in params.unbind(-1))  # (m, states, 1)
+    expected = torch.einsum("krs,skb->rkb", gain, ((x.unsqueeze(1) - mean) / std)[seen])
+    nodes, weights = (part.to(x)[..., None, None] for part in _rule(len(bounds) - 1, sizes))
+    masses, _ = _walk(bounds, expected, factor.permute(1, 2, 0).unsqueeze(3), mean[slots], std[slots], nodes)
+    return (masses + weights.log()).logsumexp(0)
 
 
 def _draw_joint(matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, free: Free, generator: torch.Generator) -> Tensor:
-    """Restricted columns of samples with a pattern of missing values, each in a state of its own: ``(m, samples)``."""
+    """Draw the restricted columns of samples ``(m, samples)`` with the same missing values, each in its own state."""
     found = x.clone()
     count = 1 if len(free) == 1 and len(free[0][1].pieces) == 1 else _CANDIDATES
     u = torch.rand(len(free), count, x.shape[1], generator=generator, dtype=x.dtype, device=x.device)
     tried = []
     for known, bounds in _alternatives(x, free):
-        points = [slot for slot, _ in free if slot not in bounds]
-        logs, drawn = _sequence(matrix, mean, std, known, bounds, u[: len(bounds)])
-        if points:
-            logs = logs + _log_density(matrix, (known - mean) / std)
+        slots = list(bounds)
+        seen, gain, factor = _conditional(matrix, known, slots)
+        scores = (known - mean) / std
+        logs, drawn = _walk(bounds, gain @ scores[seen], factor, mean[slots], std[slots], u[: len(bounds)])
+        if len(bounds) < len(free):
+            logs = logs + _log_density(matrix, scores)
         values = known.unsqueeze(1).repeat(1, logs.shape[0], 1)
         for slot, value in drawn.items():
             values[slot] = value
@@ -226,69 +216,50 @@ def _draw_joint(matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, free: Free
 
 
 def _log_density(matrix: Tensor, scores: Tensor) -> Tensor:
-    """The log-density of observed scores ``(m, n)`` with one pattern of missing ones, up to a constant."""
+    """Return the log-density of scores ``(m, n)`` with the same missing ones, up to a constant."""
     seen = (~scores[:, 0].isnan()).nonzero().flatten()
     factor = torch.linalg.cholesky(matrix[seen][:, seen])
     white: Tensor = torch.linalg.solve_triangular(factor, scores[seen], upper=False)
     return -0.5 * white.square().sum(0)
 
 
-def _sequence(
-    matrix: Tensor, mean: Tensor, std: Tensor, x: Tensor, bounds: Mapping[int, Piece], u: Tensor
-) -> tuple[Tensor, dict[int, Tensor]]:
-    """Draw columns one after the other, each inside its interval given those before.
-
-    Args:
-        matrix: Correlations ``(m, m)``.
-        mean: ``(m, n)``.
-        std: ``(m, n)``.
-        x: ``(m, n)``, with one pattern of missing values.
-        bounds: An interval for some of those that are missing.
-        u: Numbers between 0 and 1 for each, ``(columns or one fewer, draws, n or 1)``.
+def _conditional(matrix: Tensor, x: Tensor, slots: list[int]) -> tuple[list[int], Tensor, Tensor]:
+    """Condition the columns ``slots`` on those observed in ``x``.
 
     Returns:
-        The log-probabilities of all intervals, each given what was drawn before ``(draws, n)``, whose mean over u is
-        that of all together; and the values by column.
+        The observed columns, the weights of their scores, and the Cholesky factor of the conditional covariance
+        ``(..., columns, columns)``.
     """
-    slots = list(bounds)
     seen = [slot for slot in range(len(x)) if slot not in slots and not bool(x[slot, :1].isnan().any())]
-    gain, factor = _conditional(matrix, slots, seen)
-    expected = gain @ ((x - mean) / std)[seen]  # (columns, n)
-    return _walk(bounds, expected, factor, mean[slots], std[slots], u)
-
-
-def _conditional(matrix: Tensor, slots: list[int], seen: list[int]) -> tuple[Tensor, Tensor]:
-    """Weights of the scores seen, and the Cholesky factor of those of other columns given them: ``(..., m, m)``."""
     cross = matrix[..., slots, :][..., seen]
     gain = torch.linalg.solve(matrix[..., seen, :][..., seen], cross.mT).mT if seen else cross
-    return gain, torch.linalg.cholesky(matrix[..., slots, :][..., slots] - gain @ cross.mT)
-
-
-def _rectangles(
-    matrices: Tensor, params: Tensor, x: Tensor, bounds: Mapping[int, Piece], sizes: tuple[int, int]
-) -> Tensor:
-    """The same as ``_rectangle`` for states ``(states, m, m)`` with a matrix each."""
-    slots = list(bounds)
-    seen = [slot for slot in range(len(x)) if slot not in slots and not bool(x[slot, :1].isnan().any())]
-    gain, factor = _conditional(matrices, slots, seen)
-    mean, std = (p.unsqueeze(2) for p in params.unbind(-1))  # (m, states, 1)
-    expected = torch.einsum("krs,skb->rkb", gain, ((x.unsqueeze(1) - mean) / std)[seen])
-    nodes, weights = (part.to(x)[..., None, None] for part in _rule(len(bounds) - 1, sizes))
-    masses, _ = _walk(bounds, expected, factor.permute(1, 2, 0).unsqueeze(3), mean[slots], std[slots], nodes)
-    return (masses + weights.log()).logsumexp(0)
+    return seen, gain, torch.linalg.cholesky(matrix[..., slots, :][..., slots] - gain @ cross.mT)
 
 
 def _walk(
     bounds: Mapping[int, Piece], expected: Tensor, factor: Tensor, mean: Tensor, std: Tensor, u: Tensor
 ) -> tuple[Tensor, dict[int, Tensor]]:
-    """``_sequence`` for columns with expected scores ``(columns, ...)`` and a factor ``(columns, columns, ...)``."""
+    """Draw columns one after another, each inside its interval given those before.
+
+    Args:
+        bounds: The interval of each column.
+        expected: The expected scores given what is observed, ``(columns, ...)``.
+        factor: The Cholesky factor of their covariance, ``(columns, columns, ...)``.
+        mean: ``(columns, ...)``.
+        std: ``(columns, ...)``.
+        u: Numbers between 0 and 1, ``(columns or one fewer, draws, ...)``.
+
+    Returns:
+        The log-probability of all intervals, each given what was drawn before ``(draws, ...)``: its exponential has the
+        joint probability as its mean over u. And the values by column.
+    """
     total = expected.new_zeros(u.shape[1], *expected.shape[1:])
     shocks: list[Tensor] = []
     values = {}
     for place, (slot, ends) in enumerate(bounds.items()):
         centre = expected[place] + sum((factor[place, i] * shock for i, shock in enumerate(shocks)), start=total * 0)
         low, high = (((end - mean[place]) / std[place] - centre) / factor[place, place] for end in ends)
-        upper = low + high > 0  # mirrored, as the upper tail has no digits
+        upper = low + high > 0  # mirrored, because the upper tail has no digits
         a, b = torch.where(upper, -high, low), torch.where(upper, -low, high)
         below, above = torch.special.log_ndtr(a), torch.special.log_ndtr(b)
         mass = above + torch.log1p(-(below - above).exp().clamp(max=1.0))
@@ -303,7 +274,7 @@ def _walk(
 
 @cache
 def _rule(dimensions: int, sizes: tuple[int, int] = _NODES) -> tuple[Tensor, Tensor]:
-    """Nodes between 0 and 1, ``(dimensions, nodes)``, and their weights."""
+    """Return nodes between 0 and 1, ``(dimensions, nodes)``, and their weights."""
     if dimensions == 0:
         return torch.zeros(0, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
     if dimensions == 1:
@@ -314,7 +285,7 @@ def _rule(dimensions: int, sizes: tuple[int, int] = _NODES) -> tuple[Tensor, Ten
 
 
 def _draw_within(family: Family, params: Tensor, low: Tensor, high: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws from intervals by bisection; parameters ``(n, 1, P)``."""
+    """Draw from intervals by bisection; parameters are ``(n, 1, P)``."""
     mean, std = family.mean(params).squeeze(1), family.variance(params).squeeze(1).sqrt()
     reach = _REACH * torch.where(std.isfinite(), std, 1.0 + mean.abs()).clamp(min=1.0)
     a = torch.where(torch.isinf(low), torch.minimum(mean, high) - reach, low)
@@ -335,7 +306,7 @@ def _log_within(family: Family, params: Tensor, low: Tensor, high: Tensor) -> Te
 
 
 def _pick(logs: Tensor, generator: torch.Generator) -> Tensor:
-    """One choice for each row, in proportion to the exponentials ``(n, choices)``."""
+    """Draw one choice for each row of log-weights ``(n, choices)``."""
     if logs.shape[1] == 1:
         return torch.zeros(len(logs), dtype=torch.long, device=logs.device)
     top = logs.amax(1, keepdim=True).clamp(min=-math.inf)

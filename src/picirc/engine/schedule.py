@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The instructions of a compiled circuit: plain data, without torch.
 
-Rows of one shape live in one pool ``(rows, states, batch)``. The *kind* of an axis stands for its number of states;
-the compiled circuit looks the number up, so that one schedule serves every rule. A pass up runs the steps in their
-order, a pass down in reverse.
+Rows of one shape are stored in one pool ``(rows, states, batch)``. The *kind* of an axis stands for its number of
+states, which the compiled circuit looks up, so that one schedule serves every rule. A pass up runs the steps in order,
+a pass down in reverse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,72 +22,72 @@ if TYPE_CHECKING:
 Kinds = tuple[Hashable, ...]
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-Spans = tuple[tuple[int, int], ...]  # start and stop of runs of rows
+Spans = tuple[tuple[int, int], ...]  # start and stop of consecutive rows
 
 
 @dataclass(frozen=True)
 class Pool:
     """Rows that are tabulated over axes of the same kinds."""
 
-    kinds: Kinds  # the kinds of the axes
-    rows: int  # the number of rows
-    blank: Spans = ()  # the rows that begin as log 1, because no step writes them whole before others add to them
+    kinds: Kinds
+    rows: int
+    blank: Spans = ()  # rows that start as log 1, because no step overwrites them before others add to them
 
 
 @dataclass(frozen=True)
 class Send:
-    """Where the results of a step are multiplied in."""
+    """The rows into which the results of a step are multiplied."""
 
-    pool: int  # the pool of the destination rows
-    rows: Rows  # the destination rows
-    sources: Rows | None  # which results of the step go there; None for all of them in order
-    # For each axis of a result its position among the destination's axes; None when they are the same.
+    pool: int
+    rows: Rows
+    sources: Rows | None  # which result goes to each row; None for all of them in order
+    # The position of each axis of a result among the axes of the rows; None if they are the same.
     axes: tuple[int, ...] | None
-    # For each of the rows, whether it is written here first and holds nothing before; None for nowhere.
-    fresh: Flags | None = None
+    fresh: Flags | None = None  # which rows hold nothing before, so that they are overwritten; None for none
 
-    def piece(self, low: int, high: int) -> Send | None:
-        """What is left of it for the results from ``low`` to ``high``."""
-        if self.sources is None:
-            return self._part(slice(low, high), None)
-        here = (self.sources >= low) & (self.sources < high)
-        if not here.any():
-            return None
-        sources = self.sources[here] - low
-        every = len(sources) == high - low and bool((np.diff(sources) > 0).all())
-        return self._part(here, None if every else sources)
 
-    def _part(self, here: slice | Flags, sources: Rows | None) -> Send:
-        fresh = None if self.fresh is None else self.fresh[here]
-        return replace(self, rows=self.rows[here], sources=sources, fresh=fresh)
+def _pieces(sends: Sequence[Send], low: int, high: int) -> tuple[Send, ...]:
+    """Return the parts of sends for the results from ``low`` to ``high``."""
+    found = []
+    for send in sends:
+        sources: Rows | None = None
+        here: slice | Flags = slice(low, high)
+        if send.sources is not None:
+            here = (send.sources >= low) & (send.sources < high)
+            if not here.any():
+                continue
+            sources = send.sources[here] - low
+            if len(sources) == high - low and bool((np.diff(sources) > 0).all()):
+                sources = None
+        fresh = None if send.fresh is None else send.fresh[here]
+        found.append(replace(send, rows=send.rows[here], sources=sources, fresh=fresh))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
 class InputStep:
     """Input distributions of one family, evaluated together and multiplied into their rows."""
 
-    family: Family  # their family
-    params: int  # which of the input parameter tensors `(inputs or 1, states, P)` is theirs
-    columns: Rows  # the column of the data for each of them
-    pool: int  # the pool of their rows
-    rows: Rows  # the row of each; several inputs may be multiplied into one row
-    kinds: Kinds  # the axes that the parameters are tabulated over
-    axes: tuple[int, ...] | None = None  # their positions among the axes of the rows; None when they are the same
-    # Which of the correlation matrices makes them one block, all at the same row; None when they are independent given
-    # the state.
+    family: Family
+    params: int  # the index of their parameters `(inputs or 1, states, P)`
+    columns: Rows  # the column of the data of each input
+    pool: int
+    rows: Rows  # the row of each input; several inputs may have the same row
+    kinds: Kinds  # the axes of the parameters
+    axes: tuple[int, ...] | None = None  # their positions among the axes of the rows; None if they are the same
+    # The index of the correlation matrix of a block of inputs at the same row; None if they are independent.
     correlation: int | None = None
-    fresh: bool = False  # whether their rows are written here first and hold nothing before
-    # For each observed variable that the inputs are conditioned on, its place among the parameters, which are the
-    # values of the parents, and its column.
+    fresh: bool = False  # whether their rows hold nothing before, so that they are overwritten
+    # For each observed parent of the inputs, its position among the parameters and its column.
     parents: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class SumStep:
-    """Integrals: ``out[g, o, r] = Σ_z W[g, o, z] · row[g, z, r]`` for a slice of rows, ``edges`` results a row.
+    """Integrals: ``out[g, o, r] = Σ_z W[g, o, z] · row[g, z, r]`` for a slice of rows, with ``edges`` results each.
 
-    The letters are the axes that the weights share with the row (g), the new ones of the result (o), the integrated
-    ones (z) and those that pass through (r). In a tree there are only o and z: one state axis each.
+    The axes are those that the weights share with the row (g), the new ones of the result (o), the integrated ones (z)
+    and those that pass through (r). A tree has only o and z, one axis each.
     """
 
     pool: int
@@ -98,58 +98,60 @@ class SumStep:
     new: Kinds
     integrated: Kinds
     passed: Kinds
-    block: int  # which block of weights
-    first: int  # and the first row there
+    block: int  # the block of weights
+    first: int  # the first of its weights there
     sends: tuple[Send, ...]
 
-    def split(self, fold: int) -> list[SumStep]:
-        """The same step in pieces of at most ``fold`` rows."""
-        return [self._piece(start, min(start + fold, self.stop)) for start in range(self.start, self.stop, fold)]
+    @property
+    def results(self) -> int:
+        """The number of results."""
+        return (self.stop - self.start) * self.edges
 
-    def _piece(self, start: int, stop: int) -> SumStep:
-        low, high = ((row - self.start) * self.edges for row in (start, stop))
-        sends = tuple(piece for send in self.sends if (piece := send.piece(low, high)) is not None)
-        return replace(self, start=start, stop=stop, first=self.first + low, sends=sends)
+    def split(self, fold: int) -> Iterator[SumStep]:
+        """Yield the step in pieces of at most ``fold`` rows."""
+        for start in range(self.start, self.stop, fold):
+            stop = min(start + fold, self.stop)
+            low, high = ((row - self.start) * self.edges for row in (start, stop))
+            sends = _pieces(self.sends, low, high)
+            yield replace(self, start=start, stop=stop, first=self.first + low, sends=sends)
 
 
 @dataclass(frozen=True)
 class MixStep:
-    """Sum units: the rows ``start:stop`` become mixtures of the rows ``sources`` (fold, arity) of the same pool."""
+    """Sum units: the rows ``start:stop`` become mixtures of the rows ``sources`` (fold, arity) of the same pool.
+
+    Mixtures that are not integrated are sent to the rows that use them.
+    """
 
     pool: int
     start: int
     stop: int
     sources: Rows
-    block: int  # which block of mixing weights
-    first: int = 0  # and the first row there
+    block: int  # the block of mixing weights
+    first: int = 0  # the first of its weights there
+    sends: tuple[Send, ...] = ()
+    edges: ClassVar[int] = 1
 
-    def split(self, fold: int) -> list[MixStep]:
-        """The same step in pieces of at most ``fold`` rows."""
-        return [
-            self._piece(low, min(low + fold, self.stop - self.start)) for low in range(0, self.stop - self.start, fold)
-        ]
+    @property
+    def results(self) -> int:
+        """The number of results."""
+        return self.stop - self.start
 
-    def _piece(self, low: int, high: int) -> MixStep:
-        start, stop, first = self.start + low, self.start + high, self.first + low
-        return replace(self, start=start, stop=stop, sources=self.sources[low:high], first=first)
-
-
-@dataclass(frozen=True)
-class PassStep:
-    """Mixtures that are multiplied as they are: the rows ``start:stop`` are sent on."""
-
-    pool: int
-    start: int
-    stop: int
-    sends: tuple[Send, ...]
+    def split(self, fold: int) -> Iterator[MixStep]:
+        """Yield the step in pieces of at most ``fold`` rows."""
+        for low in range(0, self.results, fold):
+            start, sources = self.start + low, self.sources[low : low + fold]
+            sends = _pieces(self.sends, low, low + len(sources))
+            stop, first = start + len(sources), self.first + low
+            yield replace(self, start=start, stop=stop, sources=sources, first=first, sends=sends)
 
 
-Step = InputStep | SumStep | MixStep | PassStep
+Step = InputStep | SumStep | MixStep
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Pools, steps in the order of a pass up, and the place (pool, row) of the root."""
+    """The pools, the steps in the order of a pass up, and the pool and row of the root."""
 
     pools: tuple[Pool, ...]
     steps: tuple[Step, ...]
@@ -163,7 +165,7 @@ class Schedule:
 
     @property
     def simple(self) -> bool:
-        """Whether each row's value goes whole to one other row, so that in the end the scales just add up."""
+        """Whether each row is used exactly once, as a whole, so that the scales add up at the root."""
         return all(
             isinstance(step, InputStep)
             or (

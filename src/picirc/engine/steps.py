@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedules made ready: with numbers of states, in pieces that fit into the cache, and with indices on a device."""
+"""Schedules prepared for execution: numbers of states, pieces that fit into the cache, indices on a device."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,25 +12,24 @@ import torch
 from torch import Tensor
 
 from picirc.engine.inputs import FEWEST
-from picirc.engine.schedule import Flags, InputStep, MixStep, PassStep, Rows, Schedule, Step, SumStep
+from picirc.engine.schedule import Flags, InputStep, MixStep, Rows, Schedule, Step, SumStep
 
-# About the second-level caches of two cores: a step works on its rows and its results.
-CACHE_BYTES = 2**22
-# A step's scratch is at most such a part of everything, so that it does not outweigh the rest; below so many bytes that
-# does not matter, and fewer pieces are faster.
+CACHE_BYTES = 2**22  # about the second-level caches of two cores
+# The scratch of a step is at most this fraction of all values, so that it takes little memory beside them. Pieces with
+# fewer bytes than the second number save little memory and take longer.
 _LARGEST_PART, _LEAST_PIECE = 1 / 32, 2**18
 
 
 @dataclass(frozen=True)
 class Target:
-    """A ``Send`` with its indices on a device; ``begun`` are the rows that it writes first."""
+    """A ``Send`` with its indices on a device."""
 
     pool: int
     rows: Tensor
     sources: Tensor | None
     axes: tuple[int, ...] | None
     fresh: Tensor | None
-    begun: Tensor | None
+    begun: Tensor | None  # the fresh rows
 
 
 @dataclass(frozen=True)
@@ -38,22 +37,22 @@ class Ready:
     """A step with its indices on a device."""
 
     step: Step
-    targets: tuple[Target, ...] = ()  # where its results go
-    # The parts of a mixture `(fold, arity)`, or the rows of inputs.
-    index: Tensor = field(default_factory=lambda: torch.empty(0))
+    targets: tuple[Target, ...] = ()  # the rows that its results go to
+    index: Tensor = field(
+        default_factory=lambda: torch.empty(0)
+    )  # the parts of a mixture `(fold, arity)`, or input rows
     columns: Tensor = field(default_factory=lambda: torch.empty(0))  # the columns of inputs
-    stars: tuple[tuple[Tensor, Tensor], ...] = ()  # inputs that share rows: which ones `(rows, inputs)`, and the rows
-    # Start and stop of the rows of inputs, if they are consecutive and each is used once.
-    span: tuple[int, int] | None = None
+    stars: tuple[tuple[Tensor, Tensor], ...] = ()  # the inputs `(rows, inputs)` that share rows, and the rows
+    span: tuple[int, int] | None = None  # start and stop of the rows of inputs, if they are consecutive
     dims: tuple[int, int, int, int] = (1, 1, 1, 1)  # the numbers of states g, o, z, r of a sum step
     shape: tuple[int, ...] = ()  # the state axes of its results
-    # Whether its results go to rows of the same shape and are scaled as a whole, as compiled loops need it.
+    # Whether its results go to rows of the same shape and are scaled as a whole, as the compiled loops require.
     whole: bool = False
-    weights: slice = field(default_factory=lambda: slice(0))  # which of its block of weights are those of a sum step
-    matrices: tuple[int, int, int] = (1, 1, 1)  # and their shape as matrices `(fold * g, edges * o, z)`
-    results: int = 0  # the elements of its results for one data point
-    offset: int = 0  # those of the steps before it
-    scratch: int = 1  # the elements of its rows, parts or results for one data point, whichever are more
+    weights: slice = field(default_factory=lambda: slice(0))  # the part of its block of weights
+    matrices: tuple[int, int, int] = (1, 1, 1)  # the shape of its weights as matrices `(fold * g, edges * o, z)`
+    results: int = 0  # the number of its results for one data point
+    offset: int = 0  # the number of results of the steps before it
+    scratch: int = 1  # the elements that it works on for one data point
 
 
 class Layout:
@@ -67,7 +66,7 @@ class Layout:
         shapes: The numbers of states of the rows of each pool.
         inputs: The input steps, in the order of their parameters.
         results: The number of results of all sum steps for one data point.
-        elements: The number of values that a pass keeps for one data point: the rows, and the results for the way down.
+        elements: The number of values that a pass keeps for one data point: rows, and results for the pass down.
     """
 
     def __init__(self, schedule: Schedule, sizes: Mapping[Hashable, int]) -> None:
@@ -80,53 +79,45 @@ class Layout:
         self.elements = rows + self.results
 
     def shape(self, kinds: Sequence[Hashable]) -> tuple[int, ...]:
-        """The numbers of states of some axes."""
+        """Return the numbers of states of some axes."""
         return tuple(self.sizes[kind] for kind in kinds)
 
     def dims(self, step: SumStep) -> tuple[int, int, int, int]:
-        """The numbers of states g, o, z, r of a sum step."""
+        """Return the numbers of states g, o, z, r of a sum step."""
         g, o, z, r = (math.prod(self.shape(k)) for k in (step.shared, step.new, step.integrated, step.passed))
         return g, o, z, r
 
     def result_shape(self, step: SumStep) -> tuple[int, ...]:
-        """The state axes of a sum step's results."""
+        """Return the state axes of the results of a sum step."""
         return self.shape(step.shared + step.new + step.passed)
 
     def ready(self, width: int, device: torch.device) -> list[Ready]:
-        """The steps with their indices on a device, in pieces that fit into the cache.
+        """Return the steps with their indices on a device, in pieces that fit into the cache.
 
         Args:
-            width: The bytes that a state of a row takes for a whole batch; 0 for whole steps.
-            device: Where the indices go.
+            width: The bytes of one state of a row for a whole batch; 0 for whole steps.
+            device: The device of the indices.
         """
-        steps: list[Ready] = []
-        with torch.inference_mode(False):
-            for piece in self._pieces(width):
-                last = steps[-1] if steps else None
-                steps.append(self._prepare(piece, last.offset + last.results if last else 0, device))
-        return steps
-
-    def _pieces(self, width: int) -> Iterator[Step]:
-        """The steps, in pieces that fit into the cache where a state of a row has ``width`` bytes."""
         most = min(CACHE_BYTES, max(_LEAST_PIECE, int(_LARGEST_PART * self.elements * width)))
-        for step in self.schedule.steps:
-            if width and isinstance(step, SumStep | MixStep):
-                yield from step.split(max(1, most // (self._row_elements(step) * width)))
-            else:
-                yield step
+        steps: list[Ready] = []
+        offset = 0
+        with torch.inference_mode(False):
+            for step in self.schedule.steps:
+                pieces: Iterable[Step] = [step]
+                if width and isinstance(step, SumStep | MixStep):
+                    pieces = step.split(max(1, most // (self._row_elements(step) * width)))
+                for piece in pieces:
+                    steps.append(self._prepare(piece, offset, device))
+                    offset += steps[-1].results
+        return steps
 
     def _prepare(self, step: Step, offset: int, device: torch.device) -> Ready:
         def index(rows: Rows | Flags) -> Tensor:
             return torch.as_tensor(rows, device=device)
 
-        match step:
-            case InputStep():
-                stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
-                own = (index(step.rows), index(step.columns), stars, span_of(step.rows))
-                return Ready(step, (), *own, offset=offset)
-            case MixStep():
-                size = (step.stop - step.start) * self._row_elements(step)
-                return Ready(step, (), index(step.sources), offset=offset, scratch=size)
+        if isinstance(step, InputStep):
+            stars = tuple((index(members), index(rows)) for members, rows in _stars(step))
+            return Ready(step, (), index(step.rows), index(step.columns), stars, span_of(step.rows))
         targets = tuple(
             Target(
                 send.pool,
@@ -138,41 +129,43 @@ class Layout:
             )
             for send in step.sends
         )
-        if isinstance(step, PassStep):
-            return Ready(step, targets, offset=offset)
-        rows, (g, o, z, r) = step.stop - step.start, self.dims(step)
+        rows = step.stop - step.start
+        scratch = rows * self._row_elements(step)
+        if isinstance(step, MixStep):
+            return Ready(step, targets, index(step.sources), shape=self.shapes[step.pool], scratch=scratch)
+        g, o, z, r = self.dims(step)
         return Ready(
             step,
             targets,
             dims=(g, o, z, r),
             shape=self.result_shape(step),
             whole=not (step.shared or step.passed) and all(send.axes is None for send in step.sends),
-            weights=slice(step.first, step.first + rows * step.edges),
+            weights=slice(step.first, step.first + step.results),
             matrices=(rows * g, step.edges * o, z),  # one of g and edges is 1
             results=self._results(step),
             offset=offset,
-            scratch=rows * self._row_elements(step),
+            scratch=scratch,
         )
 
     def _row_elements(self, step: SumStep | MixStep) -> int:
-        """What one row of a step works on, for one data point."""
+        """Return the number of elements that one row of a step works on, for one data point."""
         row = math.prod(self.shapes[step.pool])
         if isinstance(step, MixStep):
             return row * int(step.sources.shape[1])
         return max(row, self._results(step) // (step.stop - step.start))
 
     def _results(self, step: SumStep) -> int:
-        return (step.stop - step.start) * step.edges * math.prod(self.result_shape(step))
+        return step.results * math.prod(self.result_shape(step))
 
 
 def span_of(rows: Rows) -> tuple[int, int] | None:
-    """Start and stop when the rows are consecutive."""
+    """Return start and stop of consecutive rows, or None if they are not consecutive."""
     consecutive = len(rows) > 0 and bool((np.diff(rows) == 1).all())
     return (int(rows[0]), int(rows[-1]) + 1) if consecutive else None
 
 
 def _stars(step: InputStep) -> Iterator[tuple[Rows, Rows]]:
-    """Inputs by the number of those at the same row: which ones ``(rows, inputs)``, and the rows."""
+    """Yield the inputs ``(rows, inputs)`` that share rows, and the rows, for each number of inputs at a row."""
     rows, counts = np.unique(step.rows, return_counts=True)
     if step.axes is not None or step.parents or step.correlation is not None or counts.max() < FEWEST:
         return

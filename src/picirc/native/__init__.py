@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inner loops in C, compiled on the first use where a compiler is at hand; PyTorch computes the same without them.
+"""Inner loops in C, compiled on first use if there is a compiler; without them PyTorch computes the same.
 
-The compiled library is kept in a folder that belongs to the user alone, under a name that holds a digest of its
-content. Where the folder is not the user's, or others can write to it, nothing is loaded from it and PyTorch computes
-everything.
+The compiled library is kept in a folder that only the user can write to, under a name that contains a digest of its
+content. If the folder belongs to somebody else, or others can write to it, nothing is loaded from it.
 """
 
 from __future__ import annotations
@@ -36,20 +35,19 @@ from picirc.memory import PLAIN
 __all__ = ["MOST_PARTS", "Kernels", "kernels_for"]
 
 
-# Compiling, once for each processor, compiler and version
-
-
 _FLAGS = ["-O3", "-std=c11", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
-_SECONDS = 60  # that a compiler may take; it needs about one
-# Of files, of the compiler, of a malformed CC, without a home folder, and of a library that lacks a function.
+if platform.machine() == "x86_64":
+    _FLAGS.append("-mprefer-vector-width=512")
+_SECONDS = 60  # time limit for the compiler, which needs about one second
+# Errors of files, of the compiler, of a malformed CC, of a missing home folder, and of a library without a function.
 _FAILURES = (OSError, subprocess.SubprocessError, RuntimeError, ValueError, AttributeError)
 _LOG = logging.getLogger(__name__)
 
 
 def library() -> ctypes.CDLL | None:
-    """The compiled loops, from the cache or compiled now; None where that is not possible.
+    """Load the compiled loops, after compiling them if necessary; return None if that is not possible.
 
-    ``PICIRC_NATIVE=0`` in the environment switches them off. The cache is the folder ``kernels`` in
+    The environment variable ``PICIRC_NATIVE=0`` switches them off. They are cached in the folder ``kernels`` of
     ``picirc.data.cache_folder()``.
     """
     if os.environ.get("PICIRC_NATIVE") == "0":
@@ -69,9 +67,9 @@ def library() -> ctypes.CDLL | None:
 
 
 def _threads() -> ctypes.c_void_p | None:
-    """The function by which PyTorch starts its team of threads, where that is GNU's: on Linux, as a rule.
+    """Return the function that starts PyTorch's threads if they are those of GNU OpenMP, as usual on Linux.
 
-    Two teams would get into each other's way, and one thread alone would often be slower than PyTorch.
+    A second team of threads would compete with PyTorch's, and one thread alone would often be slower than PyTorch.
     """
     for found in (Path(torch.__file__).parent / "lib").glob("libgomp*"):
         return ctypes.cast(ctypes.CDLL(str(found)).GOMP_parallel, ctypes.c_void_p)
@@ -85,8 +83,8 @@ def _load(compiler: Sequence[str]) -> ctypes.CDLL:
     found = _open(folder, start)
     if found is None:
         found = _compile(compiler, source, folder, start)
-    # By its descriptor: what was verified is what is loaded, whatever happens to the path. It stays open, because the
-    # loader knows libraries by their names and would take another file with the same number for this one.
+    # Loading by descriptor guarantees that the verified file is loaded. The descriptor stays open, because the loader
+    # identifies libraries by name and would take another file with the same descriptor for this one.
     loaded = ctypes.CDLL(f"/proc/self/fd/{found}")
     for name in re.findall(r"^void (picirc_\w+)\(", source, re.MULTILINE):
         getattr(loaded, name)
@@ -94,7 +92,7 @@ def _load(compiler: Sequence[str]) -> ctypes.CDLL:
 
 
 def _own_folder() -> Path:
-    """The folder of the libraries, which only the user can write to."""
+    """Return the folder of the libraries, which only the user can write to."""
     folder = cache_folder() / "kernels"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -106,7 +104,7 @@ def _own_folder() -> Path:
 
 
 def _open(folder: Path, start: str) -> int | None:
-    """A descriptor of the library whose name begins so, if there is one; a damaged one is removed."""
+    """Open the library whose name begins with ``start``, or return None; a damaged file is removed."""
     for place in sorted(folder.glob(f"{start}*.so")):
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb", closefd=False) as file:
@@ -119,11 +117,11 @@ def _open(folder: Path, start: str) -> int | None:
 
 
 def _compile(compiler: Sequence[str], source: str, folder: Path, start: str) -> int:
-    """Compile next to the place and then move the result there, so that no process loads half of it."""
+    """Compile in a temporary folder and move the result, so that no process loads an incomplete file."""
     with tempfile.TemporaryDirectory(dir=folder) as work:
         code, result = Path(work) / "kernels.c", Path(work) / "kernels.so"
         code.write_text(source, encoding="utf-8")
-        _run([*compiler, *_flags(), str(code), "-o", str(result), "-lm"])
+        _run([*compiler, *_FLAGS, str(code), "-o", str(result), "-lm"])
         result.chmod(0o600)
         with result.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -136,7 +134,7 @@ def _compile(compiler: Sequence[str], source: str, folder: Path, start: str) -> 
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run a compiler; when it takes too long it is ended with everything that it has started."""
+    """Run a compiler; after the time limit it is killed with all its children."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
     )
@@ -151,28 +149,20 @@ def _run(command: Sequence[str]) -> None:
         raise subprocess.CalledProcessError(process.returncode, command, stderr=errors)
 
 
-def _flags() -> list[str]:
-    wide = ["-mprefer-vector-width=512"] if platform.machine() == "x86_64" else []
-    return _FLAGS + wide
-
-
 def _key(source: str, compiler: Sequence[str]) -> str:
-    """A digest of everything that the result depends on."""
-    parts = [source, *compiler, *_flags(), platform.machine(), *_processor()]
+    """Return a digest of everything that the result depends on."""
+    parts = [source, *compiler, *_FLAGS, platform.machine(), *_processor()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _processor() -> list[str]:
-    """What the processor is and can do: code for one with more instructions would end the process."""
+    """Return the features of the processor, because an unsupported instruction would kill the process."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
     return sorted(line for line in cpu.splitlines() if line.lower().startswith(("flags", "features", "model name")))
 
 
-# The loops as functions of tensors
-
-
 _INT, _SIZE, _FLOAT, _ARRAY = ctypes.c_int, ctypes.c_int64, ctypes.c_float, ctypes.c_void_p
-MOST_PARTS = 16  # of a mixture; as in kernels.c
+MOST_PARTS = 16  # of a mixture: ARITY in kernels.c
 _SIGNATURES: dict[str, list[Any]] = {
     "scale_rows": [_ARRAY] * 2 + [_SIZE] * 3 + [_FLOAT] * 2,
     "add_logs": [_ARRAY] * 5 + [_SIZE] * 2,
@@ -188,10 +178,9 @@ _SIGNATURES: dict[str, list[Any]] = {
 
 
 class Kernels:
-    """The loops of a compiled library; kernels.c has them.
+    """The loops in kernels.c as functions of tensors.
 
-    All arguments are contiguous tensors in main memory, with floating-point numbers of single precision unless it is
-    said otherwise. Nothing of that is checked here.
+    All tensors are contiguous, on the CPU and in single precision unless stated otherwise. This is not checked here.
     """
 
     def __init__(self, compiled: ctypes.CDLL) -> None:
@@ -200,116 +189,77 @@ class Kernels:
             function.argtypes, function.restype = (*_SIGNATURES[name], _INT), None
 
     def scale_rows(self, rows: Tensor, shift: Tensor, headroom: float, least: float) -> None:
-        """``rows ← exp(rows − shift)`` with ``shift = max(rows) − headroom`` over the second axis.
+        """Compute ``rows ← exp(rows − shift)`` with ``shift = max(rows) − headroom`` over the states.
 
-        Args:
-            rows: ``(fold, states, batch)``.
-            shift: ``(fold, 1, batch)``, overwritten.
-            headroom: The logarithm that the maxima become.
-            least: Smaller logarithms become those of zero.
+        ``rows`` is ``(fold, states, batch)``, ``shift`` is ``(fold, 1, batch)`` and overwritten. The exponential of
+        anything below ``least`` is zero.
         """
         self._call("scale_rows", (rows, shift), *rows.shape, headroom, least)
 
     def add_logs(
         self, target: Tensor, rows: Tensor, sources: Tensor | None, sums: Tensor, fresh: Tensor | None = None
     ) -> None:
-        """``target[rows[i]] += log(sums[sources[i]])``, for all i one after the other.
+        """Compute ``target[rows[i]] += log(sums[sources[i]])`` for all i in order.
 
-        Args:
-            target: ``(…, states, batch)``.
-            rows: ``(n,)``.
-            sources: ``(n,)``, or None for 0, 1, ….
-            sums: ``(…, states, batch)``, or the same numbers in other shapes.
-            fresh: ``(n,)``, booleans: where ``=`` takes the place of ``+=``; None for nowhere.
+        ``target`` is ``(…, states, batch)``, ``sums`` holds as many numbers for each source, ``sources`` is None for
+        0, 1, …. Where the booleans ``fresh`` are true, ``=`` replaces ``+=``.
         """
         self._call("add_logs", (target, rows, sources, fresh, sums), len(rows), target.shape[1] * target.shape[2])
 
     def add_scales(
         self, target: Tensor, rows: Tensor, sources: Tensor | None, scales: Tensor, shift: Tensor, edges: int
     ) -> None:
-        """``target[rows[i]] += scales[sources[i] // edges] + shift[sources[i] // edges]``.
+        """Compute ``target[rows[i]] += scales[sources[i] // edges] + shift[sources[i] // edges]``.
 
-        Args:
-            target: ``(…, batch)``, double precision.
-            rows: ``(n,)``.
-            sources: ``(n,)``, or None for 0, 1, ….
-            scales: ``(fold, batch)``, double precision; not among the rows that are written.
-            shift: ``(fold, 1, batch)``.
-            edges: How many results each row has.
+        ``target`` is ``(…, batch)`` and ``scales`` is ``(fold, batch)``, both in double precision and not overlapping;
+        ``shift`` is ``(fold, 1, batch)``, ``sources`` is None for 0, 1, ….
         """
         self._call("add_scales", (target, rows, sources, scales, shift), len(rows), edges, target.shape[1])
 
     def mix_up(
         self, out: Tensor, out_scales: Tensor, rows: Tensor, scales: Tensor, sources: Tensor, weights: Tensor
     ) -> None:
-        """``out[f] = log Σ_a weights[f, a] exp(rows[sources[f, a]] + scales[sources[f, a]] − out_scales[f])``.
+        """Compute ``out[f] = log Σ_a weights[f, a] exp(rows[sources[f, a]] + scales[sources[f, a]] − out_scales[f])``.
 
-        Args:
-            out: ``(fold, states, batch)``.
-            out_scales: ``(fold, batch)``, double precision; overwritten with the largest of the parts' scales.
-            rows: ``(…, states, batch)``.
-            scales: ``(…, batch)``, double precision.
-            sources: ``(fold, arity)``, with an arity of at most ``MOST_PARTS``.
-            weights: ``(fold, arity, states or 1)``.
+        ``out`` is ``(fold, states, batch)``, ``rows`` is ``(…, states, batch)``, ``sources`` is ``(fold, arity)`` with
+        an arity of at most ``MOST_PARTS``, ``weights`` is ``(fold, arity, states or 1)``. The scales ``(…, batch)`` are
+        in double precision; those of ``out`` become the largest ones of the parts.
         """
         tensors = (out, out_scales, rows, scales, sources, weights)
         self._call("mix_up", tensors, *sources.shape, *out.shape[1:], weights.shape[2])
 
     def max_product(self, out: Tensor, weights: Tensor, rows: Tensor) -> None:
-        """``out[f, o, b] = max_z (weights[f, o, z] + rows[f, z, b])``.
-
-        Args:
-            out: ``(fold, o, batch)``.
-            weights: ``(fold, o, z)``.
-            rows: ``(fold, z, batch)``.
-        """
+        """Compute ``out[f, o, b] = max_z (weights[f, o, z] + rows[f, z, b])``."""
         self._call("max_product", (out, weights, rows), *weights.shape, rows.shape[2])
 
     def bisect(self, out: Tensor, tables: Tensor, rows: Tensor, values: Tensor) -> None:
-        """The first entry of ``tables[rows[i]]`` above ``values[i]``, or the last one if there is none.
+        """Find the first entry of ``tables[rows[i]]`` above ``values[i]``, or the last one if there is none.
 
-        Args:
-            out: ``(n,)``, 64-bit integers.
-            tables: ``(…, entries)``, increasing.
-            rows: ``(n,)``.
-            values: ``(n,)``.
+        The tables ``(…, entries)`` are increasing; ``out`` has 64-bit integers.
         """
         self._call("bisect", (out, tables, rows, values), len(rows), tables.shape[1])
 
     def collect_quotients(self, out: Tensor, flows: Tensor, rows: Tensor, sums: Tensor) -> None:
-        """``out[i] = flows[rows[i]] / sums[i]``; in place of smaller sums the least normal number divides.
+        """Compute ``out[i] = flows[rows[i]] / sums[i]``, with sums of at least the smallest normal number.
 
-        Args:
-            out: ``(n, states, batch)``.
-            flows: ``(…, states, batch)``.
-            rows: ``(n,)``.
-            sums: As many numbers as ``out``.
+        ``flows`` is ``(…, states, batch)``; ``sums`` has as many elements as ``out``, ``(n, states, batch)``.
         """
         self._call("collect_quotients", (out, flows, rows, sums), len(rows), flows.shape[1] * flows.shape[2])
 
     def multiply_flows(self, rows: Tensor, arriving: Tensor, smallest: float) -> None:
-        """``rows ← rows · arriving``, or zero where that is not larger than the smallest flow."""
+        """Compute ``rows ← rows · arriving``, or zero where the result is not larger than ``smallest``."""
         self._call("multiply_flows", (rows, arriving), rows.numel(), smallest)
 
     def look_up(self, table: Tensor, codes: Tensor, out: Tensor) -> None:
-        """``out[f, s, b] = table[f, s, codes[f, b]]``.
+        """Compute ``out[f, s, b] = table[f, s, codes[f, b]]``.
 
-        Args:
-            table: ``(fold or 1, states, values)``.
-            codes: ``(fold, batch)``, 32-bit integers.
-            out: ``(fold, states, batch)``.
+        ``table`` is ``(fold or 1, states, values)``; ``codes`` has 32-bit integers.
         """
         fold, states, batch = out.shape
         self._call("look_up", (table, codes, out), fold, states, table.shape[2], batch, len(table) == 1)
 
     def log_softmax(self, out: Tensor, raw: Tensor, limit: float) -> None:
-        """The logarithm of ``softmax`` over the last axis of values kept within ±limit.
-
-        Args:
-            out: As ``raw``.
-            raw: ``(…, values)``.
-            limit: Values beyond it are taken for it.
-        """
+        """Compute the logarithm of ``softmax`` over the last axis of ``raw``, clamped to ±limit."""
         self._call("log_softmax", (out, raw), raw.shape[:-1].numel(), raw.shape[-1], limit)
 
     def _call(self, name: str, tensors: tuple[Tensor | None, ...], *numbers: float) -> None:
@@ -318,11 +268,11 @@ class Kernels:
 
 
 def kernels_for(*tensors: Tensor) -> Kernels | None:
-    """The compiled loops, if there are any and they can work on these tensors."""
+    """Return the compiled loops, or None if there are none or they do not support these tensors."""
     for tensor in tensors:
         if tensor.dtype is not torch.float32 or tensor.device.type != "cpu" or not tensor.is_contiguous():
             return None
-        if type(tensor) not in PLAIN:  # a stand-in without numbers has no address either
+        if type(tensor) not in PLAIN:  # such as a FakeTensor, which has no data
             return None
     return _kernels()
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inner loops of the tensor program for single precision, each one pass over memory that is still in the cache.
+/* The inner loops of the engine for single precision, each one pass over memory.
 
-   Each has a twin in qpc/ that does the same with PyTorch and stands beside the call: where `kernels_for` has no loops to
-   offer, the twin computes. Arrays are contiguous, batches last. */
+   Next to each call in Python there is an equivalent in PyTorch, for when `kernels_for` returns None. Arrays are
+   contiguous, with the batch as the last axis. */
 
 #include <float.h>
 #include <math.h>
@@ -10,13 +10,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BLOCK 64      /* columns of a batch that are scaled at a time: 128 states of them fit the first-level cache */
-#define ARITY 16      /* parts of a mixture, at most */
-#define LEAST -87.3f  /* exponents below this one are those of zero */
+#define BLOCK 64      /* data points at a time: with 128 states they fit into the first-level cache */
+#define ARITY 16      /* the largest number of parts of a mixture */
+#define LEAST -87.3f  /* exponentials of smaller numbers are zero */
 #define LANES 16      /* of a vector */
-#define SMALL 16384   /* elements that are not worth waking up other threads for */
+#define SMALL 16384   /* elements below which one thread is faster */
 
-/* ---- threads: those that PyTorch has, because two pools would get into each other's way ---- */
+/* ---- threads: those of PyTorch, because a second team would compete with them ---- */
 
 typedef void (*Fork)(void (*)(void *), void *, unsigned, unsigned); /* GOMP_parallel */
 typedef void (*Loop)(const void *task, int64_t begin, int64_t end);
@@ -49,7 +49,7 @@ static void run(Loop loop, const void *task, int64_t items, int64_t elements, in
     fork_team(work, &team, (unsigned)threads, 0);
 }
 
-/* ---- exponential and logarithm: polynomials of least relative error, made for compilers to vectorise ---- */
+/* ---- exponential and logarithm: minimax polynomials that compilers can vectorise ---- */
 
 static inline float from_bits(int32_t bits) {
     float value;
@@ -76,10 +76,10 @@ static inline float exponential(float x) {
     return value * from_bits((int32_t)(((uint32_t)(int32_t)whole + 127u) << 23));
 }
 
-/* log x of a normal number. */
+/* log x for a normal number x. */
 static inline float logarithm(float x) {
     int32_t bits = to_bits(x);
-    int32_t exponent = (bits - 0x3f3504f3) >> 23; /* so that the mantissa is between √½ and √2 */
+    int32_t exponent = (bits - 0x3f3504f3) >> 23; /* the mantissa is between √½ and √2 */
     float f = from_bits(bits - exponent * (1 << 23)) - 1.0f;
     float power = (float)exponent;
     float square = f * f;
@@ -95,7 +95,7 @@ static inline float logarithm(float x) {
 
 static inline int is_normal(float x) { return x >= FLT_MIN && x <= FLT_MAX; }
 
-/* A few numbers at a time: zeros and the like, which take longer, are rare. A fresh target holds nothing yet. */
+/* Zeros, infinities and NaN take longer, but are rare. A fresh target is overwritten. */
 static inline __attribute__((always_inline)) void add_logs(float *restrict target, const float *restrict sums,
                                                            int64_t count, int fresh) {
     int normal = 1;
@@ -107,7 +107,7 @@ static inline __attribute__((always_inline)) void add_logs(float *restrict targe
             target[j] = (fresh ? 0.0f : target[j]) + (is_normal(sums[j]) ? logarithm(sums[j]) : logf(sums[j]));
 }
 
-/* The maximum, which is NaN if one of both is: no NaN shall be lost. */
+/* The maximum; NaN if one of the arguments is NaN. */
 static inline float larger(float x, float y) { return x <= y ? y : y == y ? x : y; }
 
 /* ---- scale_rows ---- */
@@ -148,7 +148,7 @@ static void scale_loop(const void *task, int64_t begin, int64_t end) {
     }
 }
 
-/* In a small batch several states stand side by side in a vector. */
+/* For a small batch, how many states share a vector. */
 static int64_t states_beside(int64_t states, int64_t batch) {
     int64_t beside = 1;
     while (states % (2 * beside) == 0 && 2 * beside * batch <= LANES) beside *= 2;
@@ -172,7 +172,7 @@ typedef struct {
     int64_t count, size;
 } AddLogs;
 
-/* Slices of all rows, not rows: several results may go to one row. */
+/* Threads share the elements of all rows, because several results may go to one row. */
 static void add_logs_loop(const void *task, int64_t begin, int64_t end) {
     const AddLogs t = *(const AddLogs *)task;
     for (int64_t i = 0; i < t.count; i++) {
@@ -231,7 +231,7 @@ typedef struct {
     int64_t arity, states, batch, blocks, stride;
 } Mix;
 
-/* The weight of a part in a state. A part without weight must not decide how the others are scaled. */
+/* The weight of a part in a state. A part of weight zero must not determine the scale. */
 static inline float weight_of(const Mix *t, int64_t fold, int64_t a, int64_t s) {
     return t->weights[(fold * t->arity + a) * t->stride + (t->stride > 1 ? s : 0)];
 }
@@ -242,7 +242,7 @@ static int has_weight(const Mix *t, int64_t fold, int64_t a) {
     return 0;
 }
 
-/* How much larger the parts' scales are than that of the mixture, which is the largest of them. */
+/* The scales of the parts relative to that of the mixture, which is the largest of them. */
 static void align(const Mix *t, int64_t fold, int64_t first, int64_t width, float (*above)[BLOCK], double *scale) {
     const int64_t *sources = t->sources + fold * t->arity;
     for (int64_t b = 0; b < width; b++) scale[b] = -FLT_MAX;
@@ -376,7 +376,7 @@ typedef struct {
     int64_t results, states, batch, blocks;
 } MaxProduct;
 
-/* A few results of some columns at a time, which stay in registers when the width is a constant. */
+/* One result for some data points, which stays in registers if the width is a constant. */
 static inline __attribute__((always_inline)) void max_tile(const MaxProduct *t, float *out, const float *weights,
                                                            const float *rows, int64_t width) {
     float top[BLOCK];
@@ -452,7 +452,7 @@ typedef struct {
 
 static inline float within(float x, float limit) { return x < -limit ? -limit : x > limit ? limit : x; }
 
-/* Several maxima and sums side by side, which compilers may not make of one by themselves. */
+/* Several maxima and sums side by side, because compilers must not reorder a single one. */
 static void log_softmax_loop(const void *task, int64_t begin, int64_t end) {
     const LogSoftmax t = *(const LogSoftmax *)task;
     int64_t even = t.values / LANES * LANES;

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensor program: it knows nothing of symbols."""
+"""The distribution that a compiled circuit represents, and its queries."""

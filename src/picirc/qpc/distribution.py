@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The quadrature of a circuit as a distribution that answers queries."""
+"""The QPC: a circuit with its parameters, as a distribution that answers queries."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from picirc.qpc.marginals import LatentGrid, LatentPosterior, Marginals, compone
 from picirc.qpc.mpe import Completion, most_probable
 from picirc.qpc.pruning import prune
 from picirc.qpc.sampling import draw
-from picirc.qpc.validation import Support, as_batch, as_bounds, as_points, as_rows, as_tensor, check_possible
+from picirc.qpc.validation import Support, as_batch, as_bounds, as_mask, as_points, as_rows, as_tensor, check_possible
 from picirc.symbolic.circuit import Properties
 
 
 class Moment(Tensor):
-    """A moment of the distribution, ``(variables,)``, that can be called for the same moment given evidence.
+    """A moment of the distribution, ``(variables,)``, which can be called for the same moment given evidence.
 
-    torch's distributions have ``mean`` and ``variance`` as attributes; with evidence they are functions of it.
+    Distributions of torch have ``mean`` and ``variance`` as attributes. Evidence needs a function.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -38,13 +38,13 @@ class Moment(Tensor):
 
     @staticmethod
     def make(value: Tensor, given: Callable[[Tensor], Tensor]) -> Moment:
-        """Attach what answers a call to the value without evidence."""
+        """Attach the function ``given`` to the value without evidence."""
         moment = value.as_subclass(Moment)
         moment._given = given
         return moment
 
     def __call__(self, given: Tensor | None = None) -> Tensor:
-        """The moment given evidence ``(batch, variables)`` or ``(variables,)``; NaN is unknown."""
+        """Return the moment given evidence ``(batch, variables)`` or ``(variables,)``; NaN is unknown."""
         return self.as_subclass(Tensor) if given is None else self._given(given)
 
     def __repr__(self) -> str:  # type: ignore[override]
@@ -54,18 +54,18 @@ class Moment(Tensor):
 class QPC(Distribution):
     """A probabilistic circuit that approximates an integral circuit: a distribution over its observed variables.
 
-    Every query is exact for this circuit unless its documentation says otherwise; how far the circuit is from the
-    integral that it stands for is what ``error`` estimates. Data are ``(batch, variables)`` and NaN is missing;
-    evidence, ``given``, is the same or a single row ``(variables,)``.
+    Every query is exact for this circuit unless its documentation says otherwise. ``error`` estimates how far the
+    circuit is from the integral. Data are ``(batch, variables)`` and NaN is missing. Evidence, ``given``, is the same
+    or a single row ``(variables,)``.
 
     Args:
-        compiled: What runs it.
-        parameters: Its numbers.
+        compiled: The compiled circuit.
+        parameters: Its parameters.
         variables: The names of the observed variables, in the order of the columns.
         families: The family of each variable.
-        latents: The grids of the continuous latents.
+        latents: The grids of the latents.
         properties: The structural properties of the circuit.
-        refine: Makes the same quadrature on a finer grid; None when there is none.
+        refine: Returns the same quadrature on a finer grid; None if there is none.
     """
 
     arg_constraints: ClassVar[dict[str, Any]] = {}
@@ -93,12 +93,12 @@ class QPC(Distribution):
 
     @cached_property
     def grids(self) -> tuple[LatentGrid, ...]:
-        """The grids of the continuous latents."""
+        """The grids of the latents."""
         return tuple(self._latents)
 
     @property
     def support(self) -> constraints.Constraint:
-        """What the families of the variables accept; NaN is allowed everywhere."""
+        """The rows that the families of the variables accept; NaN is accepted everywhere."""
         return Support(self.families)
 
     @property
@@ -108,7 +108,7 @@ class QPC(Distribution):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.parameters.like.device
 
     @property
@@ -118,18 +118,18 @@ class QPC(Distribution):
 
     @uncompiled
     def log_prob(self, value: Tensor, mask: Tensor | None = None, given: Tensor | None = None) -> Tensor:
-        """``log p(x)``, or ``log p(x | e)``, for every row; missing values are integrated out exactly.
+        """Return ``log p(x)``, or ``log p(x | e)``, for every row; missing values are integrated out exactly.
 
         Args:
             value: The data ``(..., variables)``; NaN is missing.
             mask: True where a value is missing, in addition to NaN.
-            given: Evidence ``e``; where it has a value, ``value`` must have the same one or NaN.
+            given: Evidence ``e``. Where it has a value, ``value`` must have the same value or NaN.
 
         Returns:
-            ``(...)``, with a gradient to the parameters and to the values of continuous variables where they need one.
+            ``(...)``, differentiable with respect to the parameters and to the values of continuous variables.
         """
         rows, shape = as_batch(value, "x", len(self.variables), gradient=True)
-        hidden = None if mask is None else _flat_mask(mask, (*shape, len(self.variables)))
+        hidden = None if mask is None else as_mask(mask, (*shape, len(self.variables)))
         points = as_points(rows, hidden, self.families, self.variables, self.parameters.like)
         if len(rows) == 0:
             return self.parameters.like.new_zeros(shape)
@@ -155,13 +155,13 @@ class QPC(Distribution):
         generator: torch.Generator | None = None,
         regions: Mapping[str, Region] | None = None,
     ) -> Tensor:
-        """Draw from the distribution, or complete evidence by draws from the conditional.
+        """Draw from the distribution, or complete evidence by draws from the conditional distribution.
 
         Args:
-            sample_shape: A number of samples n, or a shape as in torch.
+            sample_shape: The number of samples, or a shape as in torch.
             given: Evidence ``(variables,)`` or ``(batch, variables)``.
-            generator: The source of randomness, torch's own by default.
-            regions: What else is known of some variables, by name: ranges and sets.
+            generator: The source of randomness; by default that of torch.
+            regions: Ranges and sets that some variables are in, by name.
 
         Returns:
             ``(*sample_shape, variables)``, or ``(*sample_shape, batch, variables)`` for a batch of evidence.
@@ -179,17 +179,17 @@ class QPC(Distribution):
 
     @uncompiled
     def log_evidence(self, given: Tensor | None = None, regions: Mapping[str, Region] | None = None) -> Tensor:
-        """``log p(e, regions)`` for every row of the evidence: a density of its values times a probability.
+        """Return ``log p(e, regions)`` for every row of the evidence: a density of values times a probability.
 
         Args:
-            given: Values that are known exactly, ``(variables,)`` or ``(batch, variables)``.
-            regions: What is known of some variables, by name: ranges and sets.
+            given: Exact values, ``(variables,)`` or ``(batch, variables)``.
+            regions: Ranges and sets that some variables are in, by name.
         """
         return self.compiled.log_prob(self._restricted(given, regions or {}), self.parameters.detach())
 
     @uncompiled
     def marginals(self, given: Tensor | None = None) -> Marginals:
-        """``p(X_i | e)`` for every variable, from one pass up and one down."""
+        """Return ``p(X_i | e)`` for every variable, by one pass up and one down."""
         points = self._evidence(given)
         self._check_parents(points, "given", all_of_them=True)
         found, values = components(self.compiled, self.parameters, points)
@@ -197,14 +197,14 @@ class QPC(Distribution):
         return Marginals(found, points, self.variables, self._result_shape(given))
 
     def rsample(self, sample_shape: Sequence[int] = torch.Size()) -> Tensor:
-        """Not available: draws go through discrete choices of states, which have no derivative."""
+        """Not available: samples depend on discrete states, which have no derivative."""
         raise NotImplementedError(
-            "samples of a circuit are not differentiable, because states are chosen on the way; use qpc.sample(n) with "
-            "the gradient of qpc.log_prob(x)."
+            "samples of a circuit are not differentiable, because they depend on discrete states; use qpc.sample(n) "
+            "with the gradient of qpc.log_prob(x)."
         )
 
     def entropy(self) -> Tensor:
-        """Not available: ``−E[log p(X)]`` has no closed form when there are latents."""
+        """Not available: ``−E[log p(X)]`` has no closed form."""
         raise NotImplementedError(
             "the entropy of a circuit has no closed form; estimate it by -qpc.log_prob(qpc.sample(n)).mean()."
         )
@@ -233,9 +233,9 @@ class QPC(Distribution):
 
     @uncompiled
     def covariance(self, given: Tensor | None = None) -> Tensor:
-        """``Cov[X | e]``, ``(variables, variables)``, with a batch of evidence ``(batch, variables, variables)``.
+        """Return ``Cov[X | e]``, ``(variables, variables)``, or ``(batch, variables, variables)`` for a batch.
 
-        It takes one data point's pass for every variable that is not observed.
+        The cost is one data point for every variable that is not observed.
         """
         self._require_decomposable("covariance")
         marginals = self.marginals(given)
@@ -246,19 +246,19 @@ class QPC(Distribution):
         return found if len(self._result_shape(given)) == 2 else found[0]
 
     def cdf(self, value: Tensor, given: Tensor | None = None) -> Tensor:
-        """``P(X_1 ≤ x_1, …, X_D ≤ x_D | e)`` for every row; NaN leaves a variable unrestricted."""
+        """Return ``P(X_1 ≤ x_1, …, X_D ≤ x_D | e)`` for every row; NaN leaves a variable unrestricted."""
         high = as_batch(value, "x", len(self.variables))[0].to(self.parameters.like).view(torch.as_tensor(value).shape)
         high = high.masked_fill(high.isnan(), torch.inf)
         return self.log_interval(torch.full_like(high, -torch.inf), high, given).exp()
 
     @uncompiled
     def log_interval(self, low: Tensor, high: Tensor, given: Tensor | None = None) -> Tensor:
-        """``log P(low ≤ X ≤ high | e)`` for every row, both ends included.
+        """Return ``log P(low ≤ X ≤ high | e)`` for every row.
 
         Args:
             low: ``(..., variables)``; −inf where there is no lower bound.
             high: ``(..., variables)``; +inf where there is no upper bound.
-            given: Values that are known exactly; those outside their interval make the probability zero.
+            given: Exact values. A value outside its interval makes the probability zero.
         """
         self._require_decomposable("the probability of an interval")
         below, above, shape = as_bounds(low, high, len(self.variables), self.parameters.like)
@@ -274,24 +274,24 @@ class QPC(Distribution):
         return (joint - base).view(shape)
 
     def mpe(self, given: Tensor | None = None, rounds: int = 1) -> Tensor:
-        """Probable values for all that is not observed, in the shape of ``given``: the values of ``completion``."""
+        """Return probable values for all missing ones, in the shape of ``given``: the values of ``completion``."""
         return self.completion(given, rounds, bounded=False).values
 
     @uncompiled
     def completion(self, given: Tensor | None = None, rounds: int = 1, *, bounded: bool = True) -> Completion:
-        """Probable values for all that is not observed, their log-likelihood, and a bound on that of any others.
+        """Return probable values for all missing ones, their log-likelihood, and an upper bound for any values.
 
-        Finding the most probable completion is NP-hard in circuits like these, whose sums are not deterministic. The
-        better one of two candidates is returned: max-product decoding, which is exact when a single assignment of the
-        latents dominates; and the modes of the marginals (the means of continuous variables) given the evidence,
-        improved by coordinate ascent. With one round this takes seven passes, four up and three down.
+        The most probable completion is NP-hard to find, because the sums of these circuits are not deterministic. The
+        better of two candidates is returned. One is max-product decoding, which is exact if a single assignment of the
+        latents dominates. The other consists of the modes of the marginals given the evidence (the means of continuous
+        variables), improved by coordinate ascent. With one round this takes four passes up and three down.
 
-        The bound is ``log Σ_z p(z, e) ∏ max_x p(x | z)``: every state has the most probable values of its own.
+        The bound is ``log Σ_z p(z, e) ∏ max_x p(x | z)``: each state has its own most probable values.
 
         Args:
             given: Evidence ``(variables,)`` or ``(batch, variables)``.
-            rounds: In each round of the ascent one variable of each data point changes, which takes two passes.
-            bounded: Compute the bound, which takes a pass; NaN without it.
+            rounds: The rounds of the ascent. Each changes one variable of each data point and takes two passes.
+            bounded: Compute the bound, which takes a pass; it is NaN otherwise.
         """
         check_integer("rounds", rounds, least=0)
         points = self._evidence(given)
@@ -305,21 +305,21 @@ class QPC(Distribution):
 
     @uncompiled
     def latents(self, x: Tensor, mask: Tensor | None = None) -> Mapping[str, LatentPosterior]:
-        """The posterior of every continuous latent given each data point: density on the grid, mean, entropy."""
+        """Return the posterior of every latent given each data point: density on the grid, mean, entropy."""
         return latent_posteriors(self.compiled, self.parameters, self.grids, self._points(x, mask))
 
     def prune(self, threshold: float) -> tuple[QPC, float]:
-        """A smaller circuit without states of prior probability below ``threshold``, and what that costs.
+        """Drop states of prior probability below ``threshold``.
 
         Returns:
-            The circuit, and a bound on the total variation distance between the two distributions.
+            The smaller circuit, and an upper bound on the total variation distance between the two distributions.
         """
         self._require_decomposable("pruning")
         compiled, parameters, grids, bound = prune(self.compiled, self.parameters, self.grids, threshold)
         return QPC(compiled, parameters, self.variables, self.families, grids, self.properties), bound
 
     def refined(self) -> QPC:
-        """The same quadrature with more than twice the points, on intervals a quarter wider where they were derived."""
+        """Return the same quadrature with more than twice the points, on derived intervals that are a quarter wider."""
         if self._refine is None:
             raise ArgumentError(
                 "qpc", "a circuit that was integrated from a symbolic one", "one made from parameters",
@@ -330,11 +330,11 @@ class QPC(Distribution):
         return self._refined
 
     def error(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """An estimate of the quadrature error ``|log p(x) − log p̂(x)|`` for every row, by refinement.
+        """Estimate the quadrature error ``|log p(x) − log p̂(x)|`` of every row by refinement.
 
         The circuit is integrated again with more than twice the points and on wider intervals. For a rule of order p
-        the difference is the error times about 1 − 2.5⁻ᵖ; for spectral rules it is the error itself. An estimate below
-        what rounding allows is reported as that bound.
+        the difference is about 1 − 2.5⁻ᵖ times the error; for spectral rules it is the error itself. The estimate is
+        never below the rounding error.
         """
         with torch.no_grad():
             mine, finer = self.log_prob(x, mask), self.refined().log_prob(x, mask)
@@ -346,7 +346,7 @@ class QPC(Distribution):
         return f"QPC({len(self.variables)} variables, {self.size:,} weights, {str(self.dtype).split('.')[-1]})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has numbers of its own, without the graph that made them."""
+        """Leave out the graph of the parameters."""
         return {**self.__dict__, "parameters": self.parameters.detach(), "_refined": None}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> QPC:
@@ -360,7 +360,7 @@ class QPC(Distribution):
             return found
 
         if self.properties.conditions:
-            return moment  # type: ignore[return-value]  # there is none without evidence
+            return moment  # type: ignore[return-value]  # it needs evidence
         return Moment.make(moment(), moment)
 
     def _points(self, x: Tensor, mask: Tensor | None = None) -> Points:
@@ -378,7 +378,7 @@ class QPC(Distribution):
         return points
 
     def _check_parents(self, points: Points, argument: str, all_of_them: bool = False) -> None:
-        """Refuse evidence that lacks an observed parent of what it has, or with ``all_of_them`` of anything."""
+        """Raise if an observed parent of an observed variable, or of any with ``all_of_them``, is missing."""
         for variable, parents in self.properties.conditions.items():
             child = points.values[self.variables.index(variable)]
             asked = torch.ones_like(child, dtype=torch.bool) if all_of_them else ~child.isnan()
@@ -409,9 +409,9 @@ class QPC(Distribution):
         return Restricted(points, {self.variables.index(name): region for name, region in regions.items()})
 
     def _joined(self, points: Points, evidence: Points) -> Points:
-        """What is known from either; they may not contradict each other."""
+        """Combine values and evidence, which must not contradict each other."""
         mine, theirs = points.values, evidence.values
-        # Equal up to what is lost when one of them was in single precision.
+        # Equal up to the rounding error of single precision.
         same = torch.isclose(mine, theirs, rtol=1e-6, atol=0.0)
         wrong = (~mine.isnan() & ~theirs.isnan() & ~same).nonzero()
         if len(wrong):
@@ -434,11 +434,3 @@ class QPC(Distribution):
             raise ArgumentError("given", f"one row, or as many as x ({batch})", f"{evidence.batch} rows")
         missing = None if evidence.missing is None else evidence.missing.expand(-1, batch)
         return Points(evidence.values.expand(-1, batch), missing)
-
-
-def _flat_mask(mask: Tensor, shape: tuple[int, ...]) -> Tensor:
-    mask = torch.as_tensor(mask)
-    if mask.dtype != torch.bool or mask.shape != shape:
-        expected = f"a boolean tensor of x's shape {shape}, True where a value is missing"
-        raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
-    return mask.reshape(-1, shape[-1])

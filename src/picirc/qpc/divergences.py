@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from picirc.engine.contraction import spread
-from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, SumStep
 from picirc.errors import ArgumentError, StructureError
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ Axes = tuple[int, ...] | None
 
 
 def log_inner_product(p: QPC, q: QPC) -> Tensor:
-    """``log ∫ p(x) q(x) dx`` of two structured-decomposable circuits that split their variables in compatible ways.
+    """Return ``log ∫ p(x) q(x) dx`` of two structured-decomposable circuits with compatible decompositions.
 
-    Integrals and mixtures are linear, so they can be taken out of the product on either side. What is left are products
-    of products, which factorise over disjoint sets of variables, and pairs of inputs of the same family. Numbers of
-    states, latents and mixtures may differ.
+    Integrals and mixtures are linear, so they can be taken out of the product on either side. The rest are products of
+    products, which factorise over disjoint sets of variables, and pairs of inputs of the same family. The circuits may
+    differ in their numbers of states, latents and mixtures.
     """
     _check_compatible(p, q)
     left, right = _Terms(p), _Terms(q)
@@ -36,37 +36,37 @@ def log_inner_product(p: QPC, q: QPC) -> Tensor:
 
 
 def l2_divergence(p: QPC, q: QPC) -> Tensor:
-    """``∫ (p(x) − q(x))² dx``."""
+    """Return ``∫ (p(x) − q(x))² dx``."""
     pp, qq, pq = log_inner_product(p, p), log_inner_product(q, q), log_inner_product(p, q)
     top = torch.maximum(pp, qq)
     return top.exp() * ((pp - top).exp() + (qq - top).exp() - 2 * (pq - top).exp()).clamp(min=0.0)
 
 
 def cauchy_schwarz_divergence(p: QPC, q: QPC) -> Tensor:
-    """``−log (∫ p q / √(∫ p² ∫ q²))``: zero for equal distributions, and finite where the L2 divergence underflows."""
+    """Return ``−log (∫ p q / √(∫ p² ∫ q²))``, which is zero for equal distributions and does not underflow."""
     return ((log_inner_product(p, p) + log_inner_product(q, q)) / 2 - log_inner_product(p, q)).clamp(min=0.0)
 
 
 @dataclass(frozen=True)
 class _Term:
-    """A factor of a row, and how its axes lie among the row's."""
+    """A factor of a row."""
 
-    scope: frozenset[int]  # the columns it depends on
-    axes: Axes  # its axes as positions among the row's; None when they are the same
-    step: InputStep | SumStep | PassStep  # the step that makes it
-    number: int  # which result of the step, which input, or which row of its pool
+    scope: frozenset[int]  # the columns that it depends on
+    axes: Axes  # the positions of its axes among those of the row; None if they are the same
+    step: InputStep | SumStep | MixStep  # the step that computes it
+    number: int  # the number of the result or of the input
 
 
 @dataclass(frozen=True)
 class _Node:
-    """Some of the factors of a row; None for the mixture that a row is."""
+    """A row, or the product of some of its factors."""
 
     row: Row
-    terms: frozenset[int] | None
+    terms: frozenset[int] | None  # the numbers of the factors; None if the row is a mixture
 
 
 class _Terms:
-    """A circuit as products: the factors of every row, collected from the steps that send them there."""
+    """A circuit as products: the factors of every row."""
 
     def __init__(self, qpc: QPC) -> None:
         self.compiled, self.parameters = qpc.compiled, qpc.parameters.detach()
@@ -77,34 +77,34 @@ class _Terms:
                 case InputStep():
                     self._inputs(step)
                 case MixStep():
-                    for i in range(step.stop - step.start):
+                    for i in range(step.results):
                         self.mixed[step.pool, step.start + i] = (step, i)
-                case SumStep() | PassStep():
+                    self._send(step)
+                case SumStep():
                     self._send(step)
         self.root = self.node(self.compiled.schedule.root)
 
     def node(self, row: Row) -> _Node:
-        """The whole of a row."""
+        """Return the node of a whole row."""
         return _Node(row, None if row in self.mixed else frozenset(range(len(self._terms.get(row, [])))))
 
-    def terms(self, node: _Node) -> list[tuple[int, _Term]]:
-        """The numbered factors of a node."""
-        return [(i, self._terms[node.row][i]) for i in sorted(node.terms or ())]
+    def terms(self, node: _Node) -> dict[int, _Term]:
+        """Return the factors of a node by number."""
+        return {i: self._terms[node.row][i] for i in sorted(node.terms or ())}
 
     def sources(self, node: _Node) -> list[tuple[_Node, Tensor]]:
-        """The parts of a mixture with the logarithms of their weights, ``(states or 1,)``."""
+        """Return the parts of a mixture and their log-weights ``(states or 1,)``."""
         step, i = self.mixed[node.row]
         weights = self.parameters.mixtures[step.block][step.first + i].log()  # (arity, states or 1)
         return [(self.node((step.pool, int(row))), w) for row, w in zip(step.sources[i], weights, strict=True)]
 
     def below(self, term: _Term) -> _Node:
-        """What a factor is an integral of, or the mixture that it is."""
+        """Return the row that a factor is the integral of, or the mixture that it is."""
         assert not isinstance(term.step, InputStep)
-        edges = term.step.edges if isinstance(term.step, SumStep) else 1
-        return self.node((term.step.pool, term.step.start + term.number // edges))
+        return self.node((term.step.pool, term.step.start + term.number // term.step.edges))
 
     def apply(self, row: Row, term: _Term, values: Tensor) -> Tensor:
-        """Logarithms over what is below a factor ``(states below, n)`` as those over its row, ``(states, n)``."""
+        """Return the log-values ``(states, n)`` of a factor, given those ``(states below, n)`` of the row below it."""
         step = term.step
         shape = self.compiled.shapes[step.pool]
         if isinstance(step, SumStep):
@@ -117,7 +117,7 @@ class _Terms:
         return self.spread(row, term.axes, shape, values)
 
     def spread(self, row: Row, axes: Axes, shape: Sequence[int], values: Tensor) -> Tensor:
-        """Values over some axes of a row as values over all of them, ``(states, n)``."""
+        """Expand values over some axes of a row to all of them, ``(states, n)``."""
         if axes is None:
             return values
         target = self.compiled.shapes[row[0]]
@@ -131,12 +131,11 @@ class _Terms:
         for i, (row, column) in enumerate(zip(step.rows, step.columns, strict=True)):
             self._add((step.pool, int(row)), _Term(frozenset((int(column),)), step.axes, step, i))
 
-    def _send(self, step: SumStep | PassStep) -> None:
-        edges = step.edges if isinstance(step, SumStep) else 1
+    def _send(self, step: SumStep | MixStep) -> None:
         for send in step.sends:
-            sources = range((step.stop - step.start) * edges) if send.sources is None else send.sources
+            sources = range(step.results) if send.sources is None else send.sources
             for number, row in zip(sources, send.rows, strict=True):
-                scope = self._scope((step.pool, step.start + int(number) // edges))
+                scope = self._scope((step.pool, step.start + int(number) // step.edges))
                 self._add((send.pool, int(row)), _Term(scope, send.axes, step, int(number)))
 
     def _scope(self, row: Row) -> frozenset[int]:
@@ -154,7 +153,7 @@ Work = Generator[Pair, Tensor, Tensor]
 
 
 def _solve(first: Pair, work: Callable[[Pair], Work]) -> Tensor:
-    """Run work that asks for the results of other pairs, each once, without recursion: circuits are deep."""
+    """Run generators that ask for the results of other pairs, without recursion because circuits may be deep."""
     done: dict[Pair, Tensor] = {}
     stack: list[tuple[Pair, Work]] = [(first, work(first))]
     answer: Tensor | None = None
@@ -173,7 +172,7 @@ def _solve(first: Pair, work: Callable[[Pair], Work]) -> Tensor:
 
 
 def _product(left: _Terms, right: _Terms, a: _Node, b: _Node) -> Work:
-    """``log ∫ a(x) b(x) dx`` for all pairs of states of two nodes, ``(states, states)``."""
+    """Compute ``log ∫ a(x) b(x) dx`` for all pairs of states of two nodes, ``(states, states)``."""
     if a.terms is None:
         parts = []
         for part, weights in left.sources(a):
@@ -184,12 +183,12 @@ def _product(left: _Terms, right: _Terms, a: _Node, b: _Node) -> Work:
         for part, weights in right.sources(b):
             parts.append((yield a, part) + weights)
         return torch.stack(parts).logsumexp(0)
-    sizes = (_states(left, a.row), _states(right, b.row))
-    total = left.parameters.like.new_zeros(sizes)
-    for mine, theirs in _components(left.terms(a), right.terms(b)):
-        one, two = [left.terms(a)[i][1] for i in mine], [right.terms(b)[i][1] for i in theirs]
-        own = _Node(a.row, frozenset(left.terms(a)[i][0] for i in mine))
-        other = _Node(b.row, frozenset(right.terms(b)[i][0] for i in theirs))
+    sizes = (math.prod(side.compiled.shapes[node.row[0]]) for side, node in ((left, a), (right, b)))
+    total = left.parameters.like.new_zeros(tuple(sizes))
+    of_a, of_b = left.terms(a), right.terms(b)
+    for mine, theirs in _components(of_a, of_b):
+        one, two = [of_a[i] for i in mine], [of_b[i] for i in theirs]
+        own, other = _Node(a.row, frozenset(mine)), _Node(b.row, frozenset(theirs))
         if len(one) == 1 and not isinstance(one[0].step, InputStep):
             total = total + left.apply(a.row, one[0], (yield left.below(one[0]), other))
         elif len(two) == 1 and not isinstance(two[0].step, InputStep):
@@ -204,17 +203,17 @@ def _product(left: _Terms, right: _Terms, a: _Node, b: _Node) -> Work:
     return total
 
 
-def _components(a: list[tuple[int, _Term]], b: list[tuple[int, _Term]]) -> list[tuple[list[int], list[int]]]:
-    """Factors of two products, as positions, that share variables directly or through others."""
+def _components(a: Mapping[int, _Term], b: Mapping[int, _Term]) -> list[tuple[list[int], list[int]]]:
+    """Group the factors of two products that share variables, directly or through others."""
     groups: list[tuple[frozenset[int], list[int], list[int]]] = []
     for side, terms in enumerate((a, b)):
-        for place, (_, term) in enumerate(terms):
+        for number, term in terms.items():
             touched = [group for group in groups if group[0] & term.scope]
             groups = [group for group in groups if not group[0] & term.scope]
             merged = (
                 term.scope.union(*(group[0] for group in touched)),
-                [i for group in touched for i in group[1]] + ([place] if side == 0 else []),
-                [i for group in touched for i in group[2]] + ([place] if side == 1 else []),
+                [i for group in touched for i in group[1]] + ([number] if side == 0 else []),
+                [i for group in touched for i in group[2]] + ([number] if side == 1 else []),
             )
             groups.append(merged)
     return [(mine, theirs) for _, mine, theirs in groups]
@@ -230,21 +229,16 @@ def _inputs(left: _Terms, right: _Terms, a: Row, b: Row, one: _Term, two: _Term)
             f"have {mine.family!r} and {theirs.family!r}."
         )
     if mine.correlation is not None:
-        blocks = (side.compiled.block(step, side.parameters) for side, step in ((left, mine), (right, theirs)))
-        first, second = blocks
+        first, second = (side.compiled.block(step, side.parameters) for side, step in ((left, mine), (right, theirs)))
         found = first.inner(second)
     else:
-        params = [
-            side.parameters.inputs[step.params][term.number if len(side.parameters.inputs[step.params]) > 1 else 0]
-            for side, step, term in ((left, mine, one), (right, theirs, two))
-        ]
-        found = mine.family.inner(params[0].unsqueeze(0), params[1].unsqueeze(0))[0].log()
+        params = []
+        for side, step, term in ((left, mine, one), (right, theirs, two)):
+            every = side.parameters.inputs[step.params]
+            params.append(every[[term.number if len(every) > 1 else 0]])
+        found = mine.family.inner(*params)[0].log()
     found = left.spread(a, one.axes, left.compiled.shape(mine.kinds), found)
     return right.spread(b, two.axes, right.compiled.shape(theirs.kinds), found.T).T
-
-
-def _states(side: _Terms, row: Row) -> int:
-    return math.prod(side.compiled.shapes[row[0]])
 
 
 def _check_compatible(p: QPC, q: QPC) -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Marginals and moments of variables, and posteriors of latents, given evidence: read off the flows."""
+"""Marginals and moments of variables, and posteriors of latents, given evidence; all follow from the flows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -12,15 +13,17 @@ from torch import Tensor
 from picirc.checks import check_integer
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Evidence, Points, Weighted
-from picirc.engine.inputs import with_parents
+from picirc.engine.inputs import fold, pieces, with_parents
 from picirc.engine.regions import Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.validation import as_rows, check_possible
 
+_AT_ONCE = 2**22  # probabilities in memory at a time
+
 
 def input_flows(compiled: CompiledCircuit, parameters: Parameters, evidence: Evidence) -> tuple[list[Tensor], Tensor]:
-    """For each input step the flows of its states ``(fold, states, batch)``, and the log-values."""
+    """Return the flows of the states of each input step ``(fold, states, batch)``, and the log-values."""
     like = parameters.like
     values = like.new_empty(evidence.batch)
     found: list[Tensor] = []
@@ -41,10 +44,10 @@ class Component:
     family: Family
     params: Tensor  # `(fold or 1, states, P)`, or `(fold, states, batch, P)` if they depend on the evidence
     columns: Tensor  # the variables, `(fold,)`
-    weights: Tensor  # the mixture weights `(fold, states, batch)`
+    weights: Tensor  # the mixture weights, `(fold, states, batch)`
 
     def over_batch(self, moment: Callable[[Tensor], Tensor]) -> Tensor:
-        """A moment of every state, ``(fold or 1, states, batch or 1)``."""
+        """Return a moment of every state, ``(fold or 1, states, batch or 1)``."""
         found = moment(self.params)
         return found if found.ndim == 3 else found.unsqueeze(-1)
 
@@ -54,9 +57,9 @@ class Marginals:
 
     Args:
         components: The mixtures.
-        points: The evidence; the marginal of an observed variable is a point mass.
+        points: The evidence. The marginal of an observed variable is a point mass.
         variables: The names of the variables.
-        shape: The shape of results: ``(batch, variables)``, or ``(variables,)`` for a single data point.
+        shape: The shape of the moments: ``(batch, variables)``, or ``(variables,)`` for a single data point.
     """
 
     def __init__(
@@ -68,16 +71,21 @@ class Marginals:
         self._shape = shape
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """``log p(X_i = x_i | e)`` for every variable by itself; NaN gives log 1.
+        """Return ``log p(X_i = x_i | e)`` for each variable; NaN gives log 1.
 
         Args:
-            x: One row ``(variables,)``, or ``(batch, variables)``: one row for each data point of the evidence, or any
-                number of them for a single one.
+            x: One row ``(variables,)``, or ``(batch, variables)`` with one row for each data point of the evidence. If
+                the evidence is a single data point, any number of rows.
 
         Returns:
             The shape of ``x``, with one row for each data point of the evidence.
         """
-        rows = self._rows(x)  # (variables, n)
+        batch = self._points.batch
+        given_rows = as_rows(x, "x", len(self._variables), single=True).to(self._points.values)
+        count = len(given_rows)
+        if batch != 1 and count not in (1, batch):
+            raise ArgumentError("x", f"one row, or as many as there are data points ({batch})", f"{count} rows")
+        rows = given_rows.T.expand(-1, max(batch, count)).contiguous()  # (variables, n)
         given = Points(rows, rows.isnan() if bool(rows.isnan().any()) else None)
         parts = []
         for part in self._components:
@@ -92,21 +100,16 @@ class Marginals:
         total = torch.where(seen.isnan(), total, certain).masked_fill(rows.isnan(), 0.0)
         return total.T if len(self._shape) == 2 or torch.as_tensor(x).ndim == 2 else total[:, 0]
 
-    def _rows(self, x: Tensor) -> Tensor:
-        """Check values from a user: ``(variables, n)``, with one column for each data point."""
-        size, batch = len(self._variables), self._points.batch
-        values = as_rows(x, "x", size, single=True).to(self._points.values)
-        if batch != 1 and len(values) not in (1, batch):
-            raise ArgumentError("x", f"one row, or as many as there are data points ({batch})", f"{len(values)} rows")
-        return values.T.expand(-1, max(batch, len(values))).contiguous()
-
     def probabilities(self, variable: str) -> Tensor:
-        """The probabilities of all values of a finite variable, ``(batch, values)`` or ``(values,)``."""
-        column = self._column(variable)
+        """Return the probabilities of all values of a finite variable, ``(batch, values)`` or ``(values,)``."""
+        if variable not in self._variables:
+            raise ArgumentError("variable", f"one of {', '.join(self._variables)}", variable)
+        column = self._variables.index(variable)
         total: Tensor | None = None
         for part in self._components:
-            table = part.family.table(part.params)
-            for slot in (part.columns == column).nonzero().flatten().tolist():
+            slots = (part.columns == column).nonzero().flatten().tolist()
+            table = part.family.table(part.params) if slots else None
+            for slot in slots:
                 if table is None:
                     remedy = "use .log_prob, .mean or .variance"
                     raise ArgumentError("variable", "a variable with finitely many values", variable, remedy)
@@ -120,61 +123,58 @@ class Marginals:
         return total if len(self._shape) == 2 else total[0]
 
     def modes(self) -> Tensor:
-        """The most probable value of each finite variable, the mean of each continuous one, in the shape of ``mean``.
+        """Return the most probable value of each finite variable, and the mean of each continuous one.
 
-        Counts without an upper limit are rounded means.
+        Counts without an upper limit have their rounded mean.
         """
         seen = self._points.values
+        uses = torch.cat([part.columns for part in self._components]).bincount()
         endless = [part for part in self._components if part.family.table(part.params[:1, :1]) is None]
-        centre = torch.where(seen.isnan(), means(endless, seen), seen)
-        groups: dict[int, Tensor] = {}
+        centre = means(endless, seen)
+        several: dict[int, Tensor] = {}  # the probabilities of variables with inputs in several components
         for part in self._components:
             table = part.family.table(part.params)
             if table is None:
                 if part.family.discrete:
                     centre[part.columns] = centre[part.columns].round()
                 continue
-            four = "fsb,fsbv->fbv" if table.ndim == 4 else "fsb,fsv->fbv"
-            found = torch.einsum(four, part.weights, table.exp().expand(len(part.columns), *table.shape[1:]))
-            for slot, column in enumerate(part.columns.tolist()):
-                groups[column] = groups[column] + found[slot] if column in groups else found[slot]
-        for column, probabilities in groups.items():
-            mode = probabilities.argmax(1).to(centre.dtype)
-            centre[column] = torch.where(seen[column].isnan(), mode, seen[column])
-        return centre.T.reshape(self._shape)
-
-    def _column(self, variable: str) -> int:
-        if variable not in self._variables:
-            raise ArgumentError("variable", f"one of {', '.join(self._variables)}", variable)
-        return self._variables.index(variable)
+            letters = "fsb,fsbv->fbv" if table.ndim == 4 else "fsb,fsv->fbv"
+            for own in pieces(len(part.columns), seen.shape[1] * table.shape[-1], _AT_ONCE):
+                found, columns = torch.einsum(letters, part.weights[own], fold(table, own).exp()), part.columns[own]
+                centre[columns] = found.argmax(2).to(centre.dtype)
+                for slot in (uses[columns] > 1).nonzero().flatten().tolist():
+                    column = int(columns[slot])
+                    several[column] = several[column] + found[slot] if column in several else found[slot]
+        for column, probabilities in several.items():
+            centre[column] = probabilities.argmax(1).to(centre.dtype)
+        return torch.where(seen.isnan(), centre, seen).T.reshape(self._shape)
 
     @property
     def mean(self) -> Tensor:
         """``E[X_i | e]``."""
-        return self._moments()[0]
+        return self._mean.T.reshape(self._shape)
 
     @property
     def variance(self) -> Tensor:
         """``Var[X_i | e]``."""
-        return self._moments()[1]
-
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        seen = self._points.values
-        mean = torch.where(seen.isnan(), means(self._components, seen), seen)
-        # About the mean, because the difference of E[X²] and E[X]² would have no digits left for narrow distributions.
-        variance = torch.zeros_like(mean)
+        # About the mean: E[X²] − E[X]² would lose all digits of a narrow distribution.
+        variance = torch.zeros_like(self._mean)
         for part in self._components:
             mu, within = (part.over_batch(f) for f in (part.family.mean, part.family.variance))
-            square = (mu - mean[part.columns].unsqueeze(1)).square_().add_(within)  # (fold, states, batch)
+            square = (mu - self._mean[part.columns].unsqueeze(1)).square_().add_(within)  # (fold, states, batch)
             variance.index_add_(0, part.columns, square.mul_(part.weights).sum(1))
-        variance.masked_fill_(~seen.isnan(), 0.0)
-        return mean.T.reshape(self._shape), variance.T.reshape(self._shape)
+        return variance.masked_fill_(~self._points.values.isnan(), 0.0).T.reshape(self._shape)
+
+    @cached_property
+    def _mean(self) -> Tensor:
+        seen = self._points.values
+        return torch.where(seen.isnan(), means(self._components, seen), seen)
 
 
 def components(
     compiled: CompiledCircuit, parameters: Parameters, evidence: Points | Weighted | Restricted
 ) -> tuple[list[Component], Tensor]:
-    """Every variable as a mixture over its states given the evidence, and the log-values."""
+    """Return every variable as a mixture over its states given the evidence, and the log-values."""
     flows, values = input_flows(compiled, parameters, evidence)
     found = []
     parameters = parameters.detach()
@@ -184,14 +184,13 @@ def components(
         if step.correlation is not None:
             params = evidence.conditionals(compiled.block(step, parameters), columns)
         elif step.parents:
-            assert isinstance(evidence, Points), "other evidence is refused"
-            params = with_parents(params, step.parents, evidence.values)
+            params = with_parents(params, step.parents, evidence.points.values)
         found.append(Component(step.family, params, columns, flow))
     return found, values
 
 
 def means(parts: Sequence[Component], like: Tensor) -> Tensor:
-    """``E[X_i]`` of mixtures, ``(variables, batch)`` like ``like``."""
+    """Return ``E[X_i]`` of mixtures, ``(variables, batch)``, in the shape of ``like``."""
     result = torch.zeros_like(like)
     for part in parts:
         result.index_add_(0, part.columns, (part.weights * part.over_batch(part.family.mean)).sum(1))
@@ -199,7 +198,7 @@ def means(parts: Sequence[Component], like: Tensor) -> Tensor:
 
 
 def _log_add(columns: Tensor, logs: Tensor, variables: int) -> Tensor:
-    """Add probabilities, given as logarithms ``(parts, batch)``, for each variable: ``(variables, batch)``."""
+    """Add the probabilities of each variable, given as logarithms ``(parts, batch)``: ``(variables, batch)``."""
     top = logs.new_full((variables, logs.shape[1]), torch.finfo(logs.dtype).min)
     top.scatter_reduce_(0, columns.unsqueeze(1).expand_as(logs), logs, "amax")
     total = torch.zeros_like(top).index_add_(0, columns, (logs - top[columns]).exp())
@@ -209,12 +208,12 @@ def _log_add(columns: Tensor, logs: Tensor, variables: int) -> Tensor:
 def covariance(
     compiled: CompiledCircuit, parameters: Parameters, points: Points, mean: Tensor, variance: Tensor
 ) -> Tensor:
-    """``Cov(X_i, X_j | e)`` for every data point, ``(batch, variables, variables)``.
+    """Return ``Cov(X_i, X_j | e)`` for every data point, ``(batch, variables, variables)``.
 
-    Weighting the distribution by ``x_t − c_t`` and taking the means gives one row: with ``Z_t = E[X_t − c_t | e]`` and
-    the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. The rows of a data point
-    form one batch. Correlated inputs covary within a state too: the mean of that over the states is added. Means and
-    variances given the evidence are ``(batch, variables)``.
+    One row of the matrix follows from weighting the distribution by ``x_t − c_t``: with ``Z_t = E[X_t − c_t | e]`` and
+    the means ``m'`` of the weighted distribution, ``Cov(X_t, X_j | e) = Z_t (m'_j − m_j)``. All rows of a data point
+    are one batch. For correlated inputs the mean of their covariance within a state is added. ``mean`` and ``variance``
+    given the evidence are ``(batch, variables)``.
     """
     result = torch.diag_embed(variance)
     if points.missing is None:
@@ -236,7 +235,7 @@ def covariance(
 
 
 def _within_blocks(compiled: CompiledCircuit, parameters: Parameters, points: Points) -> Tensor:
-    """The mean over the states of the covariance of correlated inputs, ``(batch, variables, variables)``."""
+    """Return the mean over the states of the covariance of correlated inputs, ``(batch, variables, variables)``."""
     variables, batch = points.values.shape
     total = parameters.like.new_zeros(batch, variables, variables)
     blocks = [step for step in compiled.inputs if step.correlation is not None]
@@ -251,7 +250,7 @@ def _within_blocks(compiled: CompiledCircuit, parameters: Parameters, points: Po
 
 
 def _offsets(compiled: CompiledCircuit, parameters: Parameters, points: Points) -> Tensor:
-    """For each variable a constant well below the means of all its states."""
+    """Return for each variable a constant well below the means of all its states."""
     like = parameters.like
     variables = len(points.values)
     low, high = like.new_full((variables,), torch.inf), like.new_full((variables,), -torch.inf)
@@ -265,33 +264,32 @@ def _offsets(compiled: CompiledCircuit, parameters: Parameters, points: Points) 
 
 @dataclass(frozen=True)
 class LatentGrid:
-    """The grid of a continuous latent, and the row and axis of the program where its states are."""
+    """The grid of a latent, and the axis of a row that stands for its states."""
 
-    name: str  # the latent
-    pool: int  # the pool of the row
+    name: str
+    pool: int
     row: int
-    axis: int  # the axis of the row that is the latent's
-    # The points, in a shape that broadcasts over the row's axes; None when the states have no values.
-    points: Tensor | None
+    axis: int
+    points: Tensor | None  # in a shape that broadcasts over the axes of the row; None if states have no values
     weights: Tensor | None  # the quadrature weights, likewise
-    vectors: Tensor | None = None  # the points `(N, dims)` of a latent that is a vector, in place of `points`
+    vectors: Tensor | None = None  # the points `(N, dims)` of a vector, in place of `points`
     discrete: bool = False  # whether the points are the values of a discrete latent
 
 
 @dataclass(frozen=True)
 class LatentPosterior:
-    """What is known about one latent given each data point.
+    """The posterior of one latent given each data point.
 
     Attributes:
         name: The latent.
         probabilities: ``(batch, N)``, the posterior probabilities of its states.
-        grid: The points of its states ``(N,)``, of a vector ``(N, dims)``; None when they have no values, or when they
-            move with other latents.
-        mean: ``(batch,)``, of a vector ``(batch, dims)``: the posterior mean; None when the states have no values.
-        variance: The same shape: the posterior variance, of a vector that of each component.
+        grid: The points of its states, ``(N,)`` or ``(N, dims)`` for a vector. None if states have no values, or if the
+            points move with other latents.
+        mean: ``(batch,)`` or ``(batch, dims)``, the posterior mean; None if states have no values.
+        variance: The posterior variance, in the same shape.
         weights: ``(N,)``, the quadrature weights of the grid.
-        presence: ``(batch,)``, the posterior probability that the latent has a value at all: 1, but below sum units it
-            may be less, and where it is 0 everything else is NaN.
+        presence: ``(batch,)``, the posterior probability that the latent exists. It is 1, except below sum units. Where
+            it is 0, the other attributes are NaN.
         discrete: Whether the points are the values of a discrete latent.
     """
 
@@ -305,15 +303,15 @@ class LatentPosterior:
     discrete: bool = False
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
-        """Draw from the posterior of each data point: ``(n, batch)``, of a vector ``(n, batch, dims)``.
+        """Draw from the posterior of each data point: ``(n, batch)``, or ``(n, batch, dims)`` for a vector.
 
-        A state is drawn, and for a continuous latent with a fixed grid a value in the cell around its point, whose
-        width is the quadrature weight. Vectors, and points that move with other latents, are drawn as they are. When
-        states have no values, their numbers are returned.
+        A state is drawn. For a continuous latent with a fixed grid a value is then drawn from the cell around its
+        point, whose width is the quadrature weight. Points of vectors are returned as they are. If the grid is None,
+        the numbers of the states are returned.
 
         Args:
             n: The number of draws.
-            generator: The source of randomness, torch's own by default.
+            generator: The source of randomness; by default that of torch.
         """
         check_integer("n", n)
         if bool(self.presence.eq(0).any()):
@@ -340,16 +338,16 @@ class LatentPosterior:
 
     @property
     def entropy(self) -> Tensor:
-        """``(batch,)``: the differential entropy ``−∫ p log p`` on the grid; of the states when they have no values."""
+        """``(batch,)``: the differential entropy ``−∫ p log p``, or that of the states if they have no values."""
         density = self.probabilities if self.weights is None else self.density
         terms: Tensor = torch.special.xlogy(self.probabilities, density)
         return -terms.sum(1)
 
 
 def _cell_edges(points: Tensor, weights: Tensor) -> Tensor:
-    """The ends ``(N + 1,)`` of cells whose lengths are the weights; each cell contains its point."""
+    """Return the edges ``(N + 1,)`` of cells around the points, with the weights as lengths where that is possible."""
     ends = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
-    # The sums of weights interlace with the points of a Gauss rule; the origin makes them fit best.
+    # The sums of weights interlace with the points of a Gauss rule for the best origin.
     origin = (points - (ends[:-1] + ends[1:]) / 2) @ weights / weights.sum()
     edges = origin + ends
     inside = (edges[:-1] <= points) & (points <= edges[1:])
@@ -360,7 +358,7 @@ def _cell_edges(points: Tensor, weights: Tensor) -> Tensor:
 def latent_posteriors(
     compiled: CompiledCircuit, parameters: Parameters, grids: Sequence[LatentGrid], points: Points
 ) -> dict[str, LatentPosterior]:
-    """The posterior of every latent given each data point."""
+    """Return the posterior of every latent given each data point."""
     like = parameters.like
     shapes = compiled.shapes
     values = like.new_empty(points.batch)
@@ -383,7 +381,7 @@ def latent_posteriors(
 
 
 def _posterior(places: Sequence[LatentGrid], states: Tensor, moments: Tensor) -> LatentPosterior:
-    """Put together what the rows of one latent say, from the sums over them ``(batch, N)`` and ``(2, batch)``."""
+    """Combine the rows of one latent: sums of their flows ``(batch, N)`` and of the moments ``(2, batch)``."""
     presence = states.sum(1)
     probabilities = states / presence.unsqueeze(1)
     points, weights = _fixed(places)
@@ -405,7 +403,7 @@ def _posterior(places: Sequence[LatentGrid], states: Tensor, moments: Tensor) ->
 
 
 def _fixed(places: Sequence[LatentGrid]) -> tuple[Tensor | None, Tensor | None]:
-    """Points and weights ``(N,)`` of a latent's states, if it has the same ones wherever it occurs."""
+    """Return the points and weights ``(N,)`` of a latent if they are the same wherever it occurs."""
     points, weights, axis = places[0].points, places[0].weights, places[0].axis
     if points is None or weights is None or points.numel() != points.shape[axis]:
         return None, None

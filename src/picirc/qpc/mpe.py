@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Probable values for what is missing: max-product decoding, and coordinate ascent from the modes of the marginals.
 
-The pass up of max-product takes maxima in place of sums; the way down is that of `sampling.py`, with the best choice
-everywhere.
+Max-product replaces the sums of the pass up by maxima. Its pass down is that of `sampling.py` with the best choices.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Evidence, Modes, Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, Rows, SumStep
+from picirc.engine.schedule import InputStep, MixStep, SumStep
 from picirc.engine.steps import Ready
 from picirc.inputs import Family
 from picirc.inputs.discrete import read_table
@@ -23,19 +22,18 @@ from picirc.native import kernels_for
 from picirc.qpc.marginals import input_flows
 from picirc.qpc.sampling import choose, complete
 
-# Elements of the largest temporary, chosen to stay in the processor's cache.
-_CHUNK_ELEMENTS = 2**18
-_MOST_VALUES = 64  # of a finite family; trying more of them would take longer than a pass
+_CHUNK_ELEMENTS = 2**18  # of the largest temporary, so that it stays in the cache
+_MOST_VALUES = 64  # that are tried for a finite variable; more would take longer than a pass
 
 
 @dataclass(frozen=True)
 class Completion:
-    """Data points with probable values in place of what was missing.
+    """Data points with probable values in place of the missing ones.
 
     Attributes:
         values: ``(batch, variables)``, or ``(variables,)`` for one data point.
         log_prob: Their log-likelihood.
-        bound: No completion has a larger log-likelihood than this.
+        bound: An upper bound on the log-likelihood of any completion.
     """
 
     values: Tensor
@@ -46,10 +44,10 @@ class Completion:
 def most_probable(
     compiled: CompiledCircuit, parameters: Parameters, points: Points, central: Tensor, rounds: int
 ) -> tuple[Tensor, Tensor]:
-    """Complete every data point: the values ``(batch, variables)`` and their log-likelihoods ``(batch,)``.
+    """Complete every data point: return the values ``(batch, variables)`` and log-likelihoods ``(batch,)``.
 
-    One candidate is found by max-product. The other begins with ``central``, the evidence completed variable by
-    variable, ``(batch, variables)``, and changes, in each round, the variable that gains most. The better one is
+    One candidate is the result of max-product. The other one starts from ``central``, the evidence completed variable
+    by variable ``(batch, variables)``, and changes the variable with the largest gain in each round. The better one is
     returned.
     """
     parameters = parameters.detach()
@@ -75,13 +73,16 @@ def most_probable(
 def _ascend(
     compiled: CompiledCircuit, parameters: Parameters, part: Points, x: Tensor, rounds: int
 ) -> tuple[Tensor, Tensor]:
-    """Coordinate ascent: change the missing value that gains most, in every data point and round.
+    """Coordinate ascent: in each round, change the missing value of each data point with the largest gain.
 
-    With ``f(s)`` the posterior of the state above a variable given the whole data point, another value v multiplies the
-    likelihood by ``Σ_s f(s) p(v | s) / p(x_i | s)``, which is known for all variables from one pass up and one down.
+    Let ``f(s)`` be the posterior of the state above a variable given the complete data point. Another value v
+    multiplies the likelihood by ``Σ_s f(s) p(v | s) / p(x_i | s)``. One pass up and one down give this factor for all
+    variables.
     """
     x, missing = x.clone(), part.values.isnan().T
     score = x.new_full((len(x),), -torch.inf)
+    columns, counts = np.unique(np.concatenate([step.columns for step in compiled.inputs]), return_counts=True)
+    single = columns[counts == 1]
     for _ in range(max(1, rounds)):
         flows, values = input_flows(compiled, parameters, Points(x.T.contiguous(), None))
         score = values
@@ -89,11 +90,11 @@ def _ascend(
         for step, flow in zip(compiled.inputs, flows, strict=True):
             if step.correlation is not None or step.parents or rounds == 0:
                 continue
-            columns = torch.as_tensor(step.columns, device=x.device)
-            gain, value = _best_change(step.family, parameters.inputs[step.params], x.T[columns], flow)
-            # A variable with inputs in several parts of a mixture has none that knows the whole change.
-            once = torch.as_tensor(np.isin(step.columns, _single(compiled)), device=x.device)
-            gains[:, columns[once]], proposals[:, columns[once]] = gain.T[:, once], value.T[:, once]
+            own = torch.as_tensor(step.columns, device=x.device)
+            gain, value = _best_change(step.family, parameters.inputs[step.params], x.T[own], flow)
+            # If a variable has inputs in several parts of a mixture, no single input knows the gain.
+            once = torch.as_tensor(np.isin(step.columns, single), device=x.device)
+            gains[:, own[once]], proposals[:, own[once]] = gain.T[:, once], value.T[:, once]
         gain, place = gains.masked_fill(~missing | gains.isnan(), 0.0).max(1)
         changed = x.scatter(1, place.unsqueeze(1), proposals.gather(1, place.unsqueeze(1)))
         x = torch.where((gain > 0).unsqueeze(1), changed, x)
@@ -101,15 +102,8 @@ def _ascend(
     return x, score
 
 
-def _single(compiled: CompiledCircuit) -> Rows:
-    """The columns with one input."""
-    columns, counts = np.unique(np.concatenate([step.columns for step in compiled.inputs]), return_counts=True)
-    single: Rows = columns[counts == 1]
-    return single
-
-
 def _best_change(family: Family, params: Tensor, x: Tensor, flow: Tensor) -> tuple[Tensor, Tensor]:
-    """The gain in log-likelihood of the best other value of each variable, and that value, ``(fold, batch)`` each."""
+    """Return the gain in log-likelihood of the best other value of each variable, and the value, ``(fold, batch)``."""
     table = family.table(params)
     if table is None and not family.discrete:
         value = (family.mean(params).unsqueeze(1) @ flow).squeeze(1)
@@ -124,21 +118,21 @@ def _best_change(family: Family, params: Tensor, x: Tensor, flow: Tensor) -> tup
 
 @dataclass(frozen=True)
 class Maximiser:
-    """Take the choice with the highest score."""
+    """Choose the highest score."""
 
     logarithmic: bool = True
 
     def pick(self, scores: Tensor) -> Tensor:
-        """The best of every row."""
+        """Choose for every row."""
         return scores.argmax(-1)
 
     def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
-        """The best of every table, once."""
+        """Choose once for every table."""
         return tables.argmax(-1)[rows]
 
 
 def max_up(compiled: CompiledCircuit, evidence: Evidence, parameters: Parameters) -> Values:
-    """Compute all rows with ``max`` for every sum; the rows keep their logarithms."""
+    """Compute all rows with maxima in place of sums; the rows keep their logarithms."""
     values = compiled.start(parameters.like, evidence.batch)
     for ready in compiled.steps(parameters.like, evidence.batch)[0]:
         step = ready.step
@@ -155,13 +149,12 @@ def max_up(compiled: CompiledCircuit, evidence: Evidence, parameters: Parameters
                 parts, part_scales = compiled.mixed(ready, values)
                 weights = parameters.mixtures[step.block][step.first : step.first + len(parts)].log().unsqueeze(-1)
                 rows.copy_((parts + weights + part_scales.to(parts.dtype).unsqueeze(2)).amax(1))
-            case PassStep():
-                compiled.send(ready.targets, compiled.shapes[step.pool], rows.clone(), scales.clone(), values)
+                compiled.send(ready.targets, ready.shape, rows.clone(), scales.clone(), values)
     return values
 
 
 def _max_product(ready: Ready, rows: Tensor, weights: Tensor) -> Tensor:
-    """``max_z (log W[g, o, z] + row[g, z, r])``, a few results at a time."""
+    """Return ``max_z (log W[g, o, z] + row[g, z, r])``."""
     step, (g, o, z, r) = ready.step, ready.dims
     assert isinstance(step, SumStep)
     fold, batch = step.stop - step.start, rows.shape[-1]
@@ -176,7 +169,7 @@ def _max_product(ready: Ready, rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def _chunked_max_product(out: Tensor, weights: Tensor, rows: Tensor) -> None:
-    """All results of some rows, or some results of one row, whose sums of logarithms all go through one buffer."""
+    """Compute all results of some rows, or some results of one row, at a time, through one buffer."""
     fold, results, states = weights.shape
     batch = rows.shape[-1]
     some = min(results, max(1, _CHUNK_ELEMENTS // (states * batch)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dropping states that carry next to no probability."""
+"""Pruning: dropping states of small prior probability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from picirc.checks import is_number
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.evidence import Points
-from picirc.engine.schedule import InputStep, MixStep, PassStep, Schedule, SumStep
+from picirc.engine.schedule import InputStep, MixStep, Schedule, SumStep
 from picirc.errors import ArgumentError, StructureError
 from picirc.qpc.marginals import LatentGrid
 
@@ -20,10 +20,10 @@ from picirc.qpc.marginals import LatentGrid
 def prune(
     compiled: CompiledCircuit, parameters: Parameters, grids: tuple[LatentGrid, ...], threshold: float
 ) -> tuple[CompiledCircuit, Parameters, tuple[LatentGrid, ...], float]:
-    """Drop states whose prior probability is below ``threshold``; rows of one kind keep equally many.
+    """Drop states whose prior probability is below ``threshold``; rows of one kind keep the same number.
 
-    What is left is a part p̃ ≤ p of the distribution with mass m, divided by m. The total variation distance to p is
-    at most 1 − m, which is returned.
+    The rest is a part p̃ ≤ p of the distribution with mass m, divided by m. The total variation distance to p is at most
+    1 − m, which is returned.
     """
     if not is_number(threshold) or not 0 <= float(threshold) < 1:
         raise ArgumentError("threshold", "a probability from 0 to below 1", threshold)
@@ -31,10 +31,10 @@ def prune(
     _check_rows(schedule)
     if any(matrix.ndim > 2 for matrix in parameters.correlations):
         raise StructureError("pruning needs one correlation matrix for all states of a latent; prune the members.")
-    nothing = _nothing(compiled, parameters)
-    masses: list[Tensor] = []
-    for _, _, flows in compiled.flows(nothing, parameters):  # a single data point, so once
-        masses = [rows[:, :, 0].clone() for rows in flows.rows]
+    missing = parameters.like.new_full((1 + max(int(step.columns.max()) for step in compiled.inputs), 1), torch.nan)
+    nothing = Points(missing, missing.isnan())
+    ((_, _, flows),) = compiled.flows(nothing, parameters)
+    masses = [rows[:, :, 0].clone() for rows in flows.rows]
     kept = _kept_states(compiled, masses, float(threshold))
     sizes = {pool.kinds[0]: kept[i].shape[1] for i, pool in enumerate(schedule.pools) if pool.kinds}
     pruned = CompiledCircuit(schedule, sizes)
@@ -57,9 +57,12 @@ def prune(
 
 def _check_rows(schedule: Schedule) -> None:
     several = any(len(pool.kinds) > 1 for pool in schedule.pools)
-    steps = [step for step in schedule.steps if isinstance(step, SumStep | PassStep)]
-    shared = any(len(step.sends) != 1 or step.sends[0].axes is not None for step in steps)
-    shared = shared or any(len(s.sends[0].rows) != _results(s) for s in steps if s.sends)
+    steps = [step for step in schedule.steps if not isinstance(step, InputStep)]
+    shared = any(
+        len(step.sends) > 1 or send.axes is not None or len(send.rows) != step.results
+        for step in steps
+        for send in step.sends
+    )
     if several or shared:
         raise StructureError(
             "pruning needs a circuit in which every function has one latent and is used once, such as a tree or a "
@@ -67,19 +70,8 @@ def _check_rows(schedule: Schedule) -> None:
         )
 
 
-def _results(step: SumStep | PassStep) -> int:
-    return (step.stop - step.start) * (step.edges if isinstance(step, SumStep) else 1)
-
-
-def _nothing(compiled: CompiledCircuit, parameters: Parameters) -> Points:
-    """A data point without observed values."""
-    variables = 1 + max(int(step.columns.max()) for step in compiled.inputs)
-    values = parameters.like.new_full((variables, 1), torch.nan)
-    return Points(values, values.isnan())
-
-
 def _kept_states(compiled: CompiledCircuit, masses: list[Tensor], threshold: float) -> list[Tensor]:
-    """For each pool the states that every row keeps, ``(rows, kept)`` in ascending order."""
+    """Return the states that each row keeps, ``(rows, kept)`` for each pool, in ascending order."""
     for step in reversed(compiled.schedule.steps):
         if isinstance(step, MixStep):
             # The parts of a mixture have the same latent, so they keep the same states.
@@ -103,15 +95,14 @@ def _pruned_weights(schedule: Schedule, parameters: Parameters, kept: list[Tenso
     rows = []
     for step in schedule.steps:
         if isinstance(step, SumStep) and step.block == block:
-            count = _results(step)
             (send,) = step.sends
-            order = np.argsort(send.sources) if send.sources is not None else np.arange(count)
+            order = np.argsort(send.sources) if send.sources is not None else np.arange(step.results)
             users = torch.as_tensor(send.rows[order], device=weights.device)
             into = kept[step.pool][step.start : step.stop].repeat_interleave(step.edges, 0)  # (results, z)
             out = kept[send.pool][users]  # (results, o)
-            part = weights[step.first : step.first + count, 0]
-            rows.append((step.first, part.gather(1, out.unsqueeze(2).expand(-1, -1, part.shape[2]))))
-            rows[-1] = (step.first, rows[-1][1].gather(2, into.unsqueeze(1).expand(-1, out.shape[1], -1)))
+            part = weights[step.first : step.first + step.results, 0]
+            part = part.gather(1, out.unsqueeze(2).expand(-1, -1, part.shape[2]))
+            rows.append((step.first, part.gather(2, into.unsqueeze(1).expand(-1, out.shape[1], -1))))
     return torch.cat([part for _, part in sorted(rows, key=lambda r: r[0])]).unsqueeze(1)
 
 
@@ -136,7 +127,7 @@ def _pruned_mixture(schedule: Schedule, weights: Tensor, kept: list[Tensor], blo
 
 
 def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Parameters:
-    """Divide one factor of the root by the mass."""
+    """Divide one factor of the root by ``mass``."""
     pool, row = schedule.root
     weights, mixtures = list(parameters.weights), list(parameters.mixtures)
 
@@ -146,17 +137,15 @@ def _normalised(schedule: Schedule, parameters: Parameters, mass: float) -> Para
         return replace(parameters, weights=tuple(weights), mixtures=tuple(mixtures))
 
     for step in reversed(schedule.steps):
-        if isinstance(step, MixStep):
-            if step.pool == pool and step.start <= row < step.stop:
-                return divide(mixtures, step.block, row - step.start)
-            continue
         if isinstance(step, InputStep):
             continue
-        (send,) = step.sends
-        users = np.flatnonzero((send.rows == row) & (send.pool == pool))
-        if len(users):
-            number = int(users[0] if send.sources is None else send.sources[users[0]])
-            if isinstance(step, SumStep):
-                return divide(weights, step.block, step.first + number)
-            pool, row = step.pool, step.start + number  # a mixture that is multiplied as it is
+        for send in step.sends:
+            users = np.flatnonzero((send.rows == row) & (send.pool == pool))
+            if len(users):
+                number = int(users[0] if send.sources is None else send.sources[users[0]])
+                if isinstance(step, SumStep):
+                    return divide(weights, step.block, step.first + number)
+                return divide(mixtures, step.block, number)
+        if isinstance(step, MixStep) and step.pool == pool and step.start <= row < step.stop:
+            return divide(mixtures, step.block, row - step.start)
     return parameters  # a circuit without latents

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples: the way down with choices, one state for every row.
+"""Sampling: a pass down that chooses one state for every row.
 
-A choice starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known and
-one of the integrated states is chosen; at a mixture one of the parts. What is not reached has the state −1. Values for
-the chosen states then complete the data points. `mpe.py` goes the same way with the best choice instead of a drawn one.
+It starts at the root and follows the circuit to its inputs. At a sum step the state of the result is known, and one of
+the integrated states is chosen; at a mixture one of the parts is chosen. Rows that are not reached have the state −1.
+Values drawn in the chosen states then complete the data points. `mpe.py` makes the same pass with the best choices.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ from picirc.engine.compiled import CompiledCircuit, Parameters, Values
 from picirc.engine.evidence import Points
 from picirc.engine.inputs import pieces
 from picirc.engine.regions import Restricted
-from picirc.engine.schedule import InputStep, MixStep, PassStep, SumStep
+from picirc.engine.schedule import InputStep, MixStep, SumStep
 from picirc.engine.steps import Ready, Target
 from picirc.inputs import Family
 from picirc.native import kernels_for
 from picirc.qpc.validation import check_possible
 
-# The scores that are in memory at a time: enough for a fast loop, and few enough for a processor's cache.
-_LEAST, _MOST = 2**13, 2**20
-# The states that are chosen at a time, of all samples.
-_STATES = 2**22
-_FEW = 2**12  # numbers that are copied in less time than a bisection takes to start
+_LEAST, _MOST = 2**13, 2**20  # scores in memory at a time: enough for a fast loop, few enough for the cache
+_STATES = 2**22  # states that are chosen at a time
+_FEW = 2**12  # elements that are copied faster than a bisection starts
 
 Outcome = Callable[[Family, Tensor, Tensor, Tensor], Tensor]
 
@@ -41,7 +39,7 @@ def draw(
     n: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Draw ``n`` completions of every data point: ``(n, batch, variables)``; observed values stay."""
+    """Draw ``n`` completions of every data point: ``(n, batch, variables)``."""
     parameters = parameters.detach()
     sampler = Sampler(generator)
 
@@ -71,39 +69,39 @@ def draw(
 
 
 def _joined(parts: Sequence[Tensor], axis: int = 0) -> Tensor:
-    """All parts along an axis; one is not copied."""
+    """Concatenate along an axis, without a copy of a single part."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
 
 
 class Chooser(Protocol):
-    """How a choice is made."""
+    """How choices are made."""
 
     @property
     def logarithmic(self) -> bool:
-        """Whether scores are logarithms (of maxima), or probabilities up to a factor (of sums)."""
+        """Whether scores are logarithms, or probabilities up to a factor."""
 
     def pick(self, scores: Tensor) -> Tensor:
-        """One choice for every row of scores, which may be overwritten: ``(n, choices)`` to ``(n,)``."""
+        """Choose for every row of scores ``(n, choices)``, which may be overwritten."""
 
     def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
-        """``pick(tables[rows])``, where rows ``(n,)`` are many and the tables ``(m, choices)`` few."""
+        """Return ``pick(tables[rows])`` for many rows ``(n,)`` and few tables ``(m, choices)``."""
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Draw in proportion to the scores, by inverting their cumulative sums."""
+    """Draw in proportion to the scores, by inversion of their cumulative sums."""
 
     generator: torch.Generator
     logarithmic: bool = False
 
     def pick(self, scores: Tensor) -> Tensor:
-        """Draw for every row by a search in its own cumulative sum."""
+        """Draw for every row by a search in its cumulative sum."""
         total = scores.cumsum_(-1)
         u = self._uniform(total[:, -1])
         return torch.searchsorted(total, u.unsqueeze(1), right=True).squeeze(1).clamp_(max=scores.shape[1] - 1)
 
     def look_up(self, tables: Tensor, rows: Tensor) -> Tensor:
-        """Draw by bisection; no row of the tables is copied unless that is quicker."""
+        """Draw by bisection, without a copy of the tables unless that is faster."""
         choices = tables.shape[1]
         if len(rows) * choices <= _FEW:
             return self.pick(tables.index_select(0, rows))
@@ -122,7 +120,7 @@ class Sampler:
         return low
 
     def _uniform(self, total: Tensor) -> Tensor:
-        """Uniform between zero and the totals, below them also after rounding: so never a choice without a score."""
+        """Draw between zero and the totals, and below them even after rounding, so that no score of zero is chosen."""
         u = torch.rand(total.shape, generator=self.generator, dtype=total.dtype, device=total.device)
         return u * (1 - 4 * torch.finfo(total.dtype).eps) * total
 
@@ -130,17 +128,14 @@ class Sampler:
 def choose(
     compiled: CompiledCircuit, values: Values, parameters: Parameters, columns: Tensor, chooser: Chooser
 ) -> list[Tensor]:
-    """Choose a state for every row.
+    """Choose a state for every row: ``(rows, samples)`` for each pool.
 
     Args:
         compiled: The circuit.
-        values: What an upward pass computed.
-        parameters: Its parameters.
-        columns: For each choice to be made, the data point that it is conditioned on, ``(samples,)``.
+        values: The result of a pass up.
+        parameters: The parameters.
+        columns: The data point of each sample, ``(samples,)``.
         chooser: How to choose.
-
-    Returns:
-        For each pool ``(rows, samples)``.
     """
     pools = compiled.schedule.pools
     states = [torch.full((pool.rows, len(columns)), -1, dtype=torch.long, device=columns.device) for pool in pools]
@@ -150,30 +145,29 @@ def choose(
     for ready in reversed(compiled.steps(parameters.like)[0]):
         match ready.step:
             case SumStep() as step:
-                results = _results(compiled, ready.targets, states, _count(step))
+                results = _results(compiled, ready.targets, states, step.results)
                 _choose_sum(ready, values, parameters, columns, results, states[step.pool], chooser, most)
-            case MixStep():
+            case MixStep() as step:
+                if ready.targets:
+                    states[step.pool][step.start : step.stop] = _results(compiled, ready.targets, states, step.results)
                 _choose_mix(ready, values, parameters, columns, states, chooser)
-            case PassStep() as step:
-                found = _results(compiled, ready.targets, states, step.stop - step.start)
-                states[step.pool][step.start : step.stop] = found
     return states
 
 
 def at_once(states: Sequence[Tensor], values: Values | None = None) -> int:
-    """The number of scores that may be in memory at a time: little beside what is there, the states and values."""
+    """Return the number of scores that may be in memory at a time: few in comparison with the states and values."""
     chosen = sum(pool.numel() for pool in states)
     computed = sum(pool.numel() for pool in values.rows) if values else 0
     return min(max(_LEAST, chosen, computed // 16), _MOST)
 
 
 def project(states: Tensor, axes: Sequence[int], target: Sequence[int]) -> Tensor:
-    """The state over some axes of a row, from its state over all of them; −1 stays −1.
+    """Return the state over some axes of a row, given its state over all of them; −1 stays −1.
 
     Args:
-        states: States of rows with the axes ``target``.
-        axes: The wanted axes, as positions among them.
-        target: The numbers of states of the rows' axes.
+        states: The states of rows.
+        axes: The positions of the desired axes.
+        target: The numbers of states of all axes.
     """
     result = torch.zeros_like(states)
     strides = [1] * len(target)
@@ -185,12 +179,8 @@ def project(states: Tensor, axes: Sequence[int], target: Sequence[int]) -> Tenso
     return torch.where(states < 0, states, result)
 
 
-def _count(step: SumStep) -> int:
-    return (step.stop - step.start) * step.edges
-
-
 def _results(compiled: CompiledCircuit, targets: Sequence[Target], states: Sequence[Tensor], count: int) -> Tensor:
-    """The states of a step's results, from the rows that use them: ``(results, samples)``."""
+    """Return the states of the results of a step, from the rows that use them: ``(results, samples)``."""
     if len(targets) == 1 and targets[0].sources is None and targets[0].axes is None:
         return states[targets[0].pool].index_select(0, targets[0].rows)
     found = torch.full((count, states[0].shape[1]), -1, dtype=torch.long, device=states[0].device)
@@ -201,7 +191,7 @@ def _results(compiled: CompiledCircuit, targets: Sequence[Target], states: Seque
         if target.sources is None:
             torch.maximum(found, used, out=found)
         else:
-            # Several rows may use a result, of which a choice reaches at most one.
+            # Of the rows that use a result, a sample reaches at most one.
             found.scatter_reduce_(0, target.sources.unsqueeze(1).expand_as(used), used, "amax")
     return found
 
@@ -220,25 +210,21 @@ def _choose_sum(
     assert isinstance(step, SumStep)
     fold, samples = step.stop - step.start, len(columns)
     results = results.view(fold, step.edges, samples)
-    block = parameters.weights[step.block]
-    weights = block[step.first : step.first + _count(step)].reshape(fold, step.edges, g, o, z)
+    weights = parameters.weights[step.block][ready.weights].reshape(fold, step.edges, g, o, z)
     cells = values.rows[step.pool][step.start : step.stop].view(fold, g, z, r, -1)
     found = states[step.start : step.stop]
     tables = min(samples, step.edges * g * o) if _alike(cells) else samples
-    if fold * tables * z <= most:
-        found.copy_(_choice(results, weights, cells, columns, chooser))
-        return
     for part in pieces(fold, tables * z, most):
         found[part] = _choice(results[part], weights[part], cells[part], columns, chooser)
 
 
 def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, chooser: Chooser) -> Tensor:
-    """The states of some rows, ``(fold, samples)``.
+    """Choose the states of some rows, ``(fold, samples)``.
 
     Args:
-        results: The states of their results, ``(fold, edges, samples)``, −1 where a result is not reached.
+        results: The states of their results, ``(fold, edges, samples)``; −1 where a result is not reached.
         weights: ``(fold, edges, g, o, z)``.
-        cells: Their values, ``(fold, g, z, r, batch)``.
+        cells: The values of the rows, ``(fold, g, z, r, batch)``.
         columns: The data point of each sample.
         chooser: How to choose.
     """
@@ -250,7 +236,7 @@ def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, ch
         at_r, rest = at_o % r, torch.div(at_o, r, rounding_mode="floor")
         at_o, at_g = rest % o, torch.div(rest, o, rounding_mode="floor")
         number = at_g * o + at_o
-    # From here on the number, among all weights, of those that lead to each result.
+    # The row of weights that leads to each result, counted over all edges and folds.
     if edge is not None:
         number = number + edge * (g * o)
     if fold > 1:
@@ -270,20 +256,17 @@ def _choice(results: Tensor, weights: Tensor, cells: Tensor, columns: Tensor, ch
 
 
 def _alike(cells: Tensor) -> bool:
-    """Whether all samples choose from the same tables: there is one data point, and no axis passes through."""
+    """Return whether all samples choose from the same tables: one data point, and no axis that passes through."""
     return cells.shape[-2:] == (1, 1)
 
 
 def _values(cells: Tensor, at_g: Tensor | None, at_r: Tensor | None, columns: Tensor) -> Tensor:
-    """The values of the integrated states: of ``(fold, g, z, r, batch)`` those at some g, r and columns.
-
-    The result is ``(fold, samples, z)``, or has 1 in place of samples that are all given the same.
-    """
+    """Return the values of the integrated states ``(fold, samples or 1, z)`` at some g, r and columns."""
     fold, _, z, _, batch = cells.shape
     if at_g is not None:
         row = torch.arange(fold, device=columns.device).unsqueeze(1)
         return cells[row, at_g, :, at_r, columns.unsqueeze(0)]
-    # Copying rows of a transposed view is faster than gathering single numbers.
+    # A copy of rows of a transposed view is faster than a gather of single numbers.
     values = cells.view(fold, z, batch).transpose(1, 2)
     return values if batch == 1 else values.index_select(1, columns)
 
@@ -329,22 +312,18 @@ def complete(
     outcome: Outcome,
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Values for the chosen states where they are missing, ``(samples, variables)``.
+    """Return values for the chosen states where they are missing, ``(samples, variables)``.
 
-    Those of independent inputs come from ``outcome``; correlated ones are drawn, or their means without a generator.
+    ``outcome`` gives those of independent inputs. Correlated inputs are drawn, or have their means without a generator.
     """
-    points = evidence.points if isinstance(evidence, Restricted) else evidence
-    values = points.values[:, columns].T.contiguous()  # (samples, variables)
+    values = evidence.points.values[:, columns].T.contiguous()  # (samples, variables)
     if isinstance(evidence, Restricted):
         assert generator is not None, "regions are drawn from"
         _draw_regions(compiled, parameters, evidence, values, states, generator)
     for step in _parents_first(compiled.inputs):
         column, rows = (torch.as_tensor(where, device=values.device) for where in (step.columns, step.rows))
-        chosen = states[step.pool]
         if step.correlation is not None:
-            state, known = chosen[rows], values.T[column]  # (m, samples)
-            if step.axes is not None:
-                state = project(state, step.axes, compiled.shapes[step.pool])
+            state, known = _input_states(compiled, step, states, rows), values.T[column]  # (m, samples)
             noise = None
             if generator is not None:
                 noise = torch.randn(known.shape, generator=generator, dtype=known.dtype, device=known.device)
@@ -353,28 +332,30 @@ def complete(
             continue
         params = parameters.inputs[step.params]
         shared = len(params) == 1
-        for part in [slice(None)] if shared else pieces(len(params), _drawn(params, len(columns)), at_once(states)):
-            state = chosen[rows[part]]  # (fold, samples)
-            if step.axes is not None:
-                state = project(state, step.axes, compiled.shapes[step.pool])
+        # A copy of the parameters that the samples of a variable use, or all of them if they are fewer.
+        each = min(params.shape[1], len(columns)) * params[0, 0].numel()
+        for part in [slice(None)] if shared else pieces(len(params), each, at_once(states)):
+            state = _input_states(compiled, step, states, rows[part])  # (fold, samples)
             slot, sample = ((state >= 0) & values.T[column[part]].isnan()).nonzero(as_tuple=True)
             row = torch.zeros_like(slot) if shared else slot
-            own = params[part]
-            at = state[slot, sample]
-            if step.parents:  # parameters of each sample, as if it were a variable of its own
-                own, row, at = (
-                    own[row, at].unsqueeze(1),
-                    torch.arange(len(row), device=row.device),
-                    torch.zeros_like(at),
-                )
+            own, at = params[part], state[slot, sample]
+            if step.parents:  # the parameters of each sample, as if it were a variable of its own
+                own = own[row, at].unsqueeze(1)
+                row, at = torch.arange(len(row), device=row.device), torch.zeros_like(at)
                 for place, parent in step.parents:
                     own[:, 0, place] = values[sample, parent]
             values[sample, column[part][slot]] = outcome(step.family, own, row, at)
     return values
 
 
+def _input_states(compiled: CompiledCircuit, step: InputStep, states: Sequence[Tensor], rows: Tensor | int) -> Tensor:
+    """Return the states of inputs at some rows, over the axes of their parameters."""
+    found = states[step.pool][rows]
+    return found if step.axes is None else project(found, step.axes, compiled.shapes[step.pool])
+
+
 def _parents_first(steps: Sequence[InputStep]) -> list[InputStep]:
-    """Input steps in an order in which variables come before those that are conditioned on them."""
+    """Sort input steps so that variables come before those that are conditioned on them."""
     waiting, order = list(steps), []
     while waiting:
         open_columns = {int(column) for step in waiting for column in step.columns}
@@ -392,29 +373,19 @@ def _draw_regions(
     states: Sequence[Tensor],
     generator: torch.Generator,
 ) -> None:
-    """Put draws of the restricted variables in the chosen states into ``(samples, variables)``."""
+    """Write draws of the restricted variables in the chosen states to ``values``, ``(samples, variables)``."""
     for step in compiled.inputs:
         own = [slot for slot, column in enumerate(step.columns) if int(column) in evidence.regions]
         if own and step.correlation is not None:
             column = torch.as_tensor(step.columns, device=values.device)
-            state, known = states[step.pool][int(step.rows[0])], values.T[column]
-            if step.axes is not None:
-                state = project(state, step.axes, compiled.shapes[step.pool])
+            state, known = _input_states(compiled, step, states, int(step.rows[0])), values.T[column]
             found = evidence.fill(compiled.block(step, parameters), column, known, state.clamp(min=0), generator)
             values[:, column] = torch.where(state >= 0, found, known).T
             continue
         params = parameters.inputs[step.params]
         for slot in own:
-            place, state = int(step.columns[slot]), states[step.pool][int(step.rows[slot])]
-            if step.axes is not None:
-                state = project(state, step.axes, compiled.shapes[step.pool])
+            place, state = int(step.columns[slot]), _input_states(compiled, step, states, int(step.rows[slot]))
             (sample,) = ((state >= 0) & values[:, place].isnan()).nonzero(as_tuple=True)
-            chosen = params[slot if len(params) > 1 else 0, state[sample]]
             if len(sample):
+                chosen = params[slot if len(params) > 1 else 0, state[sample]]
                 values[sample, place] = evidence.regions[place].draw(step.family, chosen, generator)
-
-
-def _drawn(params: Tensor, samples: int) -> int:
-    """The elements that the samples of one variable take: a copy of what each uses, or all tables if they are fewer."""
-    states = params.shape[1]
-    return min(states, samples) * params[0, 0].numel()

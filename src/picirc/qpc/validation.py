@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what users give: data, masks, evidence and bounds, brought into the layout of the program."""
+"""Checks of data, masks, evidence and bounds from users, and their conversion to the layout of the engine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from picirc.memory import has_values
 
 
 def as_rows(x: Tensor, argument: str, variables: int, single: bool = False, gradient: bool = False) -> Tensor:
-    """Check the shape ``(batch, variables)`` of something from a user.
+    """Check the shape ``(batch, variables)``.
 
     Args:
-        x: What the user gave.
-        argument: What the user calls it.
+        x: The data.
+        argument: The name of the argument.
         variables: The number of columns.
-        single: Accept one row ``(variables,)`` as well.
+        single: Accept a single row ``(variables,)``.
         gradient: Accept a tensor that requires a gradient.
     """
     x = as_tensor(x, argument)
@@ -48,7 +48,7 @@ def _refuse_gradient(x: Tensor, argument: str) -> None:
 
 
 def as_batch(x: Tensor, argument: str, variables: int, gradient: bool = False) -> tuple[Tensor, torch.Size]:
-    """Check the shape ``(..., variables)`` of something from a user: its rows, and the shape of the batch."""
+    """Check the shape ``(..., variables)``; return the rows and the shape of the batch."""
     x = as_tensor(x, argument)
     if x.ndim == 0 or x.shape[-1] != variables:
         expected = f"a tensor (..., {variables}), one column per variable"
@@ -59,7 +59,7 @@ def as_batch(x: Tensor, argument: str, variables: int, gradient: bool = False) -
 
 
 def as_tensor(x: Tensor, argument: str) -> Tensor:
-    """What a user gave as a tensor of real numbers."""
+    """Convert to a tensor of real numbers."""
     try:
         x = torch.as_tensor(x)
     except (TypeError, ValueError, RuntimeError):
@@ -70,7 +70,7 @@ def as_tensor(x: Tensor, argument: str) -> Tensor:
 
 
 def as_bounds(low: Tensor, high: Tensor, variables: int, like: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
-    """Check bounds from a user, ``(..., variables)`` each: in the layout of the program, and the shape of the batch."""
+    """Check bounds ``(..., variables)``; return them as ``(variables, batch)``, and the shape of the batch."""
     (below, shape), (above, other) = (as_batch(b, name, variables) for b, name in ((low, "low"), (high, "high")))
     if shape != other:
         raise ArgumentError("low", f"as many rows as high ({len(above)})", f"{len(below)} rows")
@@ -94,15 +94,15 @@ def as_points(
     like: Tensor,
     argument: str = "x",
 ) -> Points:
-    """Check the values of rows from a user, and bring them into the layout of the program.
+    """Check the values of rows and convert them to evidence.
 
     Args:
-        rows: ``(batch, variables)``, as ``as_rows`` returns them; NaN is missing.
-        mask: True where a value is missing, in addition.
+        rows: ``(batch, variables)``; NaN is missing.
+        mask: True where a value is missing, in addition to NaN.
         families: The family of each variable.
-        names: What the user calls the variables.
-        like: A tensor of the program's dtype and device.
-        argument: What the user calls the data.
+        names: The names of the variables.
+        like: A tensor of the circuit's dtype and device.
+        argument: The name of the argument.
     """
     values = rows.to(like).T.contiguous()
     if values.requires_grad and all(family.discrete for family in families):
@@ -110,18 +110,23 @@ def as_points(
         raise ArgumentError(argument, "data that need no gradient", "a tensor that requires one", remedy)
     missing = values.isnan()
     if mask is not None:
-        mask = torch.as_tensor(mask, device=values.device)
-        if mask.dtype != torch.bool or mask.shape != rows.shape:
-            expected = f"a boolean tensor of x's shape {tuple(rows.shape)}, True where a value is missing"
-            raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
-        missing |= mask.T
+        missing |= as_mask(mask, rows.shape).to(values.device).T
         values = values.masked_fill(missing, torch.nan)
     check_values(values.detach(), families, names)
     return Points(values, missing if not has_values(missing) or bool(missing.any()) else None)
 
 
+def as_mask(mask: Tensor, shape: Sequence[int]) -> Tensor:
+    """Check a mask; return its rows ``(batch, variables)``."""
+    mask = torch.as_tensor(mask)
+    if mask.dtype != torch.bool or mask.shape != tuple(shape):
+        expected = f"a boolean tensor of x's shape {tuple(shape)}, True where a value is missing"
+        raise ArgumentError("mask", expected, f"{mask.dtype} of shape {tuple(mask.shape)}")
+    return mask.reshape(-1, shape[-1])
+
+
 class Support(constraints.Constraint):
-    """Rows whose values the families of the variables accept; NaN, which is missing, is accepted everywhere.
+    """Rows that the families of the variables accept; NaN is accepted everywhere.
 
     Args:
         families: The family of each variable.
@@ -139,17 +144,16 @@ class Support(constraints.Constraint):
         return all(family.discrete for family in self._families)
 
     def check(self, value: Tensor) -> Tensor:
-        """Whether each row ``(..., variables)`` lies in the support, ``(...)``."""
+        """Return whether each row ``(..., variables)`` is in the support, ``(...)``."""
         rows, shape = as_batch(value.detach(), "value", len(self._families))
         valid = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
-        for family, columns in group_columns(self._families):
-            for column in columns:
-                valid &= _accepted(family, rows[:, column])
+        for family, x in zip(self._families, rows.T, strict=True):
+            valid &= _accepted(family, x)
         return valid.view(shape)
 
 
 def _accepted(family: Family, x: Tensor) -> Tensor:
-    """Whether a family accepts each of the values ``(n,)``; those that differ are tried one by one."""
+    """Return whether a family accepts each of the values ``(n,)``; each distinct value is tried once."""
     different, which = x.unique(return_inverse=True)
     found = torch.ones(len(different), dtype=torch.bool, device=x.device)
     for number, value in enumerate(different.split(1)):
@@ -161,29 +165,29 @@ def _accepted(family: Family, x: Tensor) -> Tensor:
 
 
 def check_values(values: Tensor, families: Sequence[Family], names: Sequence[str]) -> None:
-    """Check values ``(variables, batch)`` against their families, all of one family at once."""
+    """Check values ``(variables, batch)`` against their families, all variables of one family at once."""
     for family, columns in group_columns(families):
         own = values if len(columns) == len(values) else values[columns]
         try:
             family.check(own.flatten(), names[columns[0]])
         except ArgumentError:
-            for column in columns:  # which one it was
+            for column in columns:  # find the variable
                 family.check(values[column], names[column])
             raise
 
 
 def check_possible(values: Tensor, argument: str = "given", first: int = 0) -> None:
-    """Refuse evidence of probability zero.
+    """Raise if the evidence has probability zero.
 
     Args:
-        values: The log-values of the data points, ``(batch,)``.
-        argument: What the user calls them.
-        first: The number of the first of them.
+        values: The log-probabilities of the rows, ``(batch,)``.
+        argument: The name of the argument.
+        first: The number of the first row.
     """
     wrong = (first + torch.isneginf(values).nonzero().flatten()).tolist() if has_values(values) else []
     if wrong:
         rows = ", ".join(map(str, wrong[:5])) + (", …" if len(wrong) > 5 else "")
         raise ImpossibleEvidenceError(
             f"{argument}: expected evidence that the circuit can produce, got probability zero in {len(wrong)} "
-            f"row(s): {rows}; check the values, or leave those that are uncertain out as NaN."
+            f"row(s): {rows}; check the values, or replace uncertain ones by NaN."
         )
