@@ -25,8 +25,8 @@ _PATIENCE, _PAUSE = 1800.0, 0.01  # seconds until all processes must have starte
 class Processes:
     """This process among those that train together.
 
-    The batch of a step is cut into parts, one per process. Each process divides by the rows of the whole batch, and the
-    gradients are added up, so that the model is the same everywhere and the same as one process would have trained.
+    The batch of a step is split into parts, one per process. Each process divides by the rows of the whole batch, and
+    gradients are summed, so that all processes hold the model that a single process would have trained.
     """
 
     rank: int
@@ -48,7 +48,7 @@ class Processes:
         return self.rank == 0
 
     def part(self, batch: Tensor) -> Tensor:
-        """This process's rows of a batch; the parts differ by one row at most, and together they are the batch."""
+        """This process's rows of a batch. The sizes of the parts differ by at most one row."""
         return batch[len(batch) * self.rank // self.count : len(batch) * (self.rank + 1) // self.count]
 
     def share(self, model: nn.Module) -> None:
@@ -68,7 +68,7 @@ class Processes:
         return found
 
     def sum_gradients(self, model: nn.Module) -> None:
-        """Add up the gradients of all processes, all of them in one message."""
+        """Sum the gradients over all processes in one message."""
         if self.count == 1:
             return
         parameters = [p for p in model.parameters() if p.requires_grad]
@@ -78,7 +78,7 @@ class Processes:
         self.add_up([p.grad for p in parameters if p.grad is not None])
 
     def add_up(self, tensors: Sequence[Tensor]) -> None:
-        """Add up tensors over all processes in place, all of them in one message."""
+        """Sum tensors over all processes, in place and in one message."""
         if self.count == 1:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
@@ -89,11 +89,8 @@ class Processes:
 
     def sum(self, value: float) -> float:
         """The sum of a number over all processes."""
-        if self.count == 1:
-            return value
         total = torch.tensor(value, dtype=torch.float64)
-        with _together():
-            dist.all_reduce(total)
+        self.add_up([total])
         return float(total)
 
 
@@ -113,10 +110,10 @@ def _join() -> None:
 def name_of_start(store: Store, rank: int, count: int) -> str:
     """A name that all processes of this start agree on, and no earlier process has used; all call this together.
 
-    ``torchrun`` keeps its store when it starts processes again, and with it the addresses of those that have ended. A
-    process that reads one of these waits for nobody. Restarts are counted by each machine for itself, so their number
-    does not tell old entries from new ones. Therefore the first process draws a name for this start, and the others
-    ask for it: each question has a random name too, which nobody can have answered before.
+    ``torchrun`` keeps its store when it restarts processes, and with it the addresses of those that have ended. A
+    process that reads such an address waits forever. Each machine counts restarts for itself, so their number does not
+    tell old entries from new ones. Therefore the first process draws a name for this start, and the others ask for it
+    with questions of random names, which nobody can have answered before.
     """
     own = uuid4().hex
     if rank > 0:
@@ -137,7 +134,7 @@ def name_of_start(store: Store, rank: int, count: int) -> str:
 
 @contextmanager
 def _together() -> Iterator[None]:
-    """Say it plainly when another process is gone, instead of how the connection to it ended."""
+    """Report that another process is gone instead of how the connection to it ended."""
     try:
         yield
     except RuntimeError as error:
