@@ -211,6 +211,20 @@ def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
         assert tried[: len(expected)] == expected[: len(tried)]
 
 
+def test_the_search_in_a_large_table_sees_a_part_of_its_rows(monkeypatch):
+    seen, train = [], mixtures.train
+
+    def noted(schema, rows, splits, states, chosen, *others):
+        seen.append((states, chosen.em_passes))
+        return train(schema, rows, splits, states, chosen, *others)
+
+    monkeypatch.setattr(mixtures, "train", noted)
+    monkeypatch.setattr(candidates, "SEARCHED_ROWS", 400)
+    model = pc.fit_table(ring(200), settings={"kind": "mixture", "em_steps": 5, "members": 1, "em_passes": 3.0})
+    assert {passes for _, passes in seen[:-1]} == {2.0}
+    assert seen[-1] == (model.pic.states, 3.0)
+
+
 def test_mixtures_of_many_columns_are_trained_in_single_precision(monkeypatch):
     rng = np.random.default_rng(0)
     table = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 12)) + rng.normal(size=(60, 12))

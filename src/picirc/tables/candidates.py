@@ -39,6 +39,7 @@ from picirc.tables.defaults import (
     MOST_WORK,
     RACE_PART,
     ROWS_PER_BLOCK_STATE,
+    SEARCHED_ROWS,
     STAR_SHARE,
     Defaults,
 )
@@ -356,9 +357,11 @@ class Mixtures:
     def fitted(self, rival: float = -math.inf) -> Fitted:
         """Train the members; ``rival`` makes no difference, as mixtures take little time."""
         task, chosen = self.task, self.chosen
+        # A search need not see every row of a large table several times.
+        passes = min(chosen.em_passes, SEARCHED_ROWS / len(task.rows))
         tried: dict[Place, Fitted] = {}
         groups = max(1, self.classes)
-        work = groups * mixtures.work_of_state(task.schema, task.rows, chosen)
+        work = groups * mixtures.work_of_state(task.schema, task.rows, replace(chosen, em_passes=passes))
 
         def score(place: Place) -> float:
             if place in tried:
@@ -368,14 +371,14 @@ class Mixtures:
             allowed = groups * states <= min(most, chosen.states) and work * (before + states) <= MOST_WORK
             if states < 1 or (states > 1 and not allowed):
                 return -math.inf
-            tried[place] = self._at(place, len(tried))
+            tried[place] = self._at(place, len(tried), passes)
             return tried[place].worth
 
         # Blocks, which may need fewer states, are tried before a single latent gets very many.
         best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[1])])
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves)
-        found = tried[best]
+        found = tried[best] if passes == chosen.em_passes else self._at(best, len(tried), chosen.em_passes)
         if task.sharpens and not self.classes:
             return Fitted.of(task, "mixture", found.chosen, task.sharpened(found.members, found.chosen))
         if chosen.members == 1 or self.classes:
@@ -397,9 +400,9 @@ class Mixtures:
         states = min(BLOCK_STATES[1], max(BLOCK_STATES[0], len(self.task.rows) // ROWS_PER_BLOCK_STATE))
         return [[_into_blocks(block, states) for block in BLOCKS if block < width], sizes]
 
-    def _at(self, place: Place, done: int) -> Fitted:
-        """The members at a place, after so many others were tried."""
-        task, own = self.task, replace(self.chosen, smoothing=place.smoothing)
+    def _at(self, place: Place, done: int, passes: float) -> Fitted:
+        """The members at a place, after so many others were tried, that see every row so often."""
+        task, own = self.task, replace(self.chosen, smoothing=place.smoothing, em_passes=passes)
         table = (task.schema, task.rows, task.splits)
         if not self.classes:
             tree = task.tree(mixtures.blocks_of(task.information, place.block)) if place.block else None

@@ -88,6 +88,7 @@ ROWS_PER_BLOCK_STATE, BLOCK_STATES, MOST_BLOCK_STATES = 100, (16, 64), 128
 # The search for the best mixture takes minutes with so much work: for every state that was tried and every row that EM
 # saw, the square of the number of correlated columns, and this for each column.
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
+SEARCHED_ROWS = 600_000  # that EM sees, some of them several times, before a mixture of a large table is judged
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
 # single precision saves half of the time and memory.
 FEWEST_WIDE = 100
