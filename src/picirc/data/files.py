@@ -282,7 +282,7 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     with open_unpacked(path) as file:
         shape = _read_header(file, path, dimensions)
         size = math.prod(shape)
-        claim = f"{size} values, from the shape {shape} in the header"
+        claim = f"{size} values, as the header claims {shape}"
         if size > LARGEST_RATIO * path.stat().st_size:
             raise ArgumentError(str(path), claim, "a smaller file", "it is truncated or corrupted: download it again")
         values = np.empty(shape, np.uint8)
