@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,7 +95,7 @@ class Plan:
     latents: tuple[Latent, ...]
     source: tuple[Any, ...] | None = None  # the arguments of `plan_structure`, if it made the plan
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[InputStep, ...]:
         """The input steps, in the order of their parameters."""
         return self.schedule.inputs
