@@ -297,11 +297,11 @@ def blocked(rows: int, seed: int = 0) -> dict[str, list]:
 
 def test_blocks_of_columns_get_latents_of_their_own(tmp_path, monkeypatch):
     train, test = blocked(1200), blocked(400, seed=1)
-    model = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 20})
+    model = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 8, "states": 16})
     assert isinstance(model.pic, pc.HCLT)
     assert {frozenset(own) for own in model.pic.structure.variables} == {frozenset((0, 1, 2)), frozenset((3, 4, 5))}
     monkeypatch.setattr(candidates, "BLOCKS", ())
-    single = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 20})
+    single = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 8, "states": 16})
     assert single.pic.structure.n_latents == 1
     assert model.log_density(test).mean() > single.log_density(test).mean() + 0.1
     drawn = model.sample(2000, given={"a1": test["a1"][0]}, seed=0)

@@ -161,7 +161,9 @@ class Task:
 
     def tree(self, groups: Sequence[Sequence[int]]) -> LatentTree:
         """The tree of latents with the columns of a group each."""
-        return latent_tree(self.information, groups) if len(groups) > 1 else LatentTree((-1,), (tuple(groups[0]),))
+        if len(groups) == 1:  # no pairs to compare
+            return LatentTree((-1,), (tuple(sorted(groups[0])),))
+        return latent_tree(self.information, groups)
 
     def train_member(
         self, model: Any, number: int, own: Defaults, target: int | None, callbacks: Sequence[Callback], **places: Any
