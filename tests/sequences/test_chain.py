@@ -101,6 +101,18 @@ def test_a_gradient_of_single_steps_is_refused():
         steps[-1].backward()
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_second_derivative_is_refused(place):
+    batch = Batch.of(*random_data())
+    numbers = [torch.ones(3) / 3, torch.ones(1, 3, 3) / 3, torch.zeros(len(batch.x), 3)]
+    numbers[place].requires_grad_()
+    index = torch.zeros(len(batch.x), dtype=torch.long)
+    steps = _Forward.apply(*numbers, index, batch.running)
+    (gradient,) = torch.autograd.grad(steps.sum(), numbers[place], create_graph=True)
+    with pytest.raises(NotImplementedError, match="first derivatives only"):
+        gradient.sum().backward()
+
+
 def test_an_impossible_surprise_stays_finite():
     chain = random_chain()
     far = Chain(

@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from picirc.autograd import first_order
 from picirc.inputs import Family
 
 Array = npt.NDArray[Any]
@@ -212,14 +212,15 @@ class _Forward(torch.autograd.Function):
         table = _Transitions(lambda gaps: tables[gaps], torch.arange(len(tables)), index, running)
         emission, top = _scaled(log_emission)
         filtered, scale = _forward(start, table, emission, running)
-        ctx.save_for_backward(tables, emission, index, filtered, scale)
+        # The first and third are not needed, but tell what a second derivative would be taken of.
+        ctx.save_for_backward(start, tables, log_emission, emission, index, filtered, scale)
         ctx.running = running
         return scale.log() + top
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        tables, emission, index, filtered, scale = ctx.saved_tensors
+        _, tables, _, emission, index, filtered, scale = ctx.saved_tensors
         running, (weights,) = ctx.running, gradients
         before, after = _pairs(running)
         if not torch.equal(weights[before], weights[after]):
