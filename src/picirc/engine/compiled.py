@@ -368,9 +368,12 @@ class CompiledCircuit(Layout):
         if step.correlation is not None:
             block = self.block(step, parameters)
             flow = self.input_flows(step.params, flows.rows)[0]
-            found, matrix, to_x = block.gradients(evidence.values[ready.columns], flow)
+            values = evidence.values[ready.columns]
+            found, matrix = block.gradients(values, flow)
             flows.inputs[step.params] = found.sum_to_size(params.shape)
             flows.gradient.correlations[step.correlation].copy_(matrix)
+            if flows.values is not None:
+                to_x = block.value_gradient(values, flow)
         elif ready.stars and (stars := self._stars(ready, evidence, params)) is not None:
             total = flows.inputs[step.params] = torch.zeros_like(params)
             to_x = torch.empty(len(step.rows), evidence.batch, dtype=params.dtype, device=params.device)
