@@ -21,6 +21,7 @@ def test_types_of_pandas_come_back(tmp_path):
             "short": np.arange(40, dtype=np.int16) * 7,
             "single": np.linspace(0, 1, 40, dtype=np.float32),
             "plain": np.linspace(0, 1, 40),
+            "object": pd.Series(["left", "right", None, "left"] * 10, dtype=object),
         }
     )
     model = pc.fit_table(rows, steps=2, points=4, width=4)

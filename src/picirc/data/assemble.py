@@ -65,7 +65,7 @@ ORDERED = "category, ordered"
 _MARKED = (*_SIZES, "Float32", "Float64", "boolean", "string")  # types that pandas marks in Parquet files
 # The types of columns of data frames that are kept, besides the default types of NumPy.
 NATIVE = {
-    "pandas": (*_MARKED, *map(str.lower, _SIZES), "float32", "category", ORDERED),
+    "pandas": (*_MARKED, *map(str.lower, _SIZES), "float32", "object", "category", ORDERED),
     "polars": (*_SIZES, "Float32", "Categorical", "Enum"),
 }
 

@@ -61,6 +61,7 @@ _DISGUISED = (
     ),
     (r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?", "times", "turn them into numbers, such as hours, or drop the column"),
     (r"[+-]?\d+([.,]\d+)?\s*%", "percentages", f"remove the signs and {_NUMBER_OF}"),
+    (r"[+-]?[$€£¥]\s*[+-]?\d[\d.,]*|[+-]?\d[\d.,]*\s*[$€£¥]", "amounts of money", f"remove the signs and {_NUMBER_OF}"),
     (r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?", "numbers with thousands separators", f"remove the commas and {_NUMBER_OF}"),
     (
         r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+",

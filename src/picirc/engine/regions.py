@@ -62,6 +62,17 @@ class Region:
         parts += [family.log_prob(params, points.to(params.dtype))] if self.points else []
         return torch.cat(parts, -1) if parts else params.new_zeros(*params.shape[:2], 0)
 
+    def log_at_most(self, family: Family, params: Tensor, x: Tensor) -> Tensor:
+        """Return the log-probability of the values inside that are at most ``x``, ``(F, n)`` to ``(F, K, n)``."""
+        found = params.new_full((len(x), params.shape[1], x.shape[1]), -torch.inf)
+        for low, high in self.intervals:
+            inside = family.log_interval(params, torch.full_like(x, low), x.clamp(max=high))
+            found = torch.logaddexp(found, torch.where((x < low).unsqueeze(1), -torch.inf, inside))
+        for point in self.points:
+            density = family.log_prob(params, torch.full_like(x, point))
+            found = torch.logaddexp(found, torch.where((x < point).unsqueeze(1), -torch.inf, density))
+        return found
+
     def draw(self, family: Family, params: Tensor, generator: torch.Generator) -> Tensor:
         """Draw one value for each parameter vector ``(n, P)``."""
         alone = params.unsqueeze(1)  # each draw is a variable with one state
@@ -132,7 +143,7 @@ class Restricted(WithPoints):
             free = [(slot, region) for slot, region in own if bool(missing[slot])]
             for index, matrix in enumerate(block.matrices):
                 rows = ((which == number) & (part == index)).nonzero().flatten()
-                for some in rows.split(_AT_ONCE // _CANDIDATES) if free else ():
+                for some in rows.split(_AT_ONCE // _CANDIDATES) if free and len(rows) else ():
                     mean, std = block.params[:, state[some]].unbind(-1)  # (m, samples)
                     x[:, some] = _draw_joint(matrix, mean, std, x[:, some], free, generator)
         return x
@@ -145,12 +156,16 @@ Free = list[tuple[int, Region]]
 
 
 def _alternatives(x: Tensor, free: Free) -> Iterator[tuple[Tensor, dict[int, Piece]]]:
-    """Yield all combinations of one piece of each region: the values with points filled in, and the intervals."""
-    for pieces in product(*(region.pieces for _, region in free)):
+    """Yield all combinations of one piece of each region: the values with points filled in, and the intervals.
+
+    An interval of length zero, where two ranges meet, has no probability: correlated columns have no atoms.
+    """
+    choices: list[list[Piece | float]] = [[*(p for p in r.intervals if p[0] < p[1]), *r.points] for _, r in free]
+    for pieces in product(*choices):
         known, bounds = x.clone(), dict[int, Piece]()
         for (slot, _), piece in zip(free, pieces, strict=True):
-            if piece[0] == piece[1]:
-                known[slot] = piece[0]
+            if isinstance(piece, float):
+                known[slot] = piece
             else:
                 bounds[slot] = piece
         yield known, bounds
@@ -170,6 +185,8 @@ def _log_mass(block: Block, x: Tensor, free: Free) -> Tensor:
         if bounds:
             density = density + _rectangle(matrices, block.params, known, bounds, _NODES)
         total.append(density)
+    if not total:  # a region without any value
+        return block.params.new_full((block.params.shape[1], x.shape[1]), -torch.inf)
     return torch.stack(total).logsumexp(0)
 
 

@@ -186,9 +186,10 @@ def _inferred_kind(cells: Cells) -> str:
     codes = codes or _are_codes_but_for_strays(observed, integers) or _are_levels(observed)
     if codes and not cells.calendar:
         return "categorical"
-    if len(observed) < FEWEST_SCORED or len(different) < FEWEST_KNOTS:
-        return "gaussian"
     spikes = _spikes(observed)
+    too_few = len(observed) < FEWEST_SCORED and not np.isin(_far_ends(different), spikes).any()
+    if too_few or len(different) < FEWEST_KNOTS:
+        return "gaussian"
     if len(spikes) and not _are_peaks(observed, spikes):
         return "spiked"
     return SCORES if len(spikes) or _is_skewed(observed) else "gaussian"
@@ -261,17 +262,25 @@ def far_values(frame: Frame, columns: Sequence[Column]) -> list[str]:
     """What should be said about repeated values that are far from all others of their column, such as −999."""
     found = []
     for column in columns:
-        if column.low is None or column.dated or frame.rows < FEWEST_NAMED:
+        if column.low is None or column.dated:
             continue
         cells = frame.cells(column.name, column.dtype)
         values, counts = np.unique(cells.values[~cells.missing], return_counts=True)
-        for end, nearest in ((0, 1), (-1, -2)):
-            if len(values) < FEWEST_KNOTS or counts[end] < 2:
-                continue
-            others = values[1:] if end == 0 else values[:-1]
-            if abs(values[end] - values[nearest]) > others[-1] - others[0]:
-                words = f"{values[end]:g} in {counts[end]:,} rows, and else {others[0]:g} … {others[-1]:g}"
+        for value in _far_ends(values):
+            others, count = values[values != value], int(counts[values == value][0])
+            if count >= (2 if frame.rows >= FEWEST_NAMED else FEWEST_OF_LEVEL):
+                words = f"{value:g} in {count:,} rows, and else {others[0]:g} … {others[-1]:g}"
                 found.append(f"{column_named(column.name)} has {words}")
+    return found
+
+
+def _far_ends(values: Numbers) -> Numbers:
+    """The smallest and the largest of different values, in order, if further from the next than all others spread."""
+    if len(values) < FEWEST_KNOTS:
+        return values[:0]
+    gaps, length = np.diff(values), values[-1] - values[0]
+    far = [gaps[0] > length - gaps[0], gaps[-1] > length - gaps[-1]]
+    found: Numbers = values[[0, -1]][far]
     return found
 
 
@@ -331,9 +340,13 @@ def _family(name: str, word: str, floor: float, high: float) -> Family:
 
 
 def _spikes(observed: Numbers) -> Numbers:
-    """Values that occur far more often than the others of a column, ascending; none if they are nearly all of it."""
+    """Values that occur far more often than the others of a column, ascending; none if they are nearly all of it.
+
+    One that is far from all others need not occur as often.
+    """
     values, counts = np.unique(observed, return_counts=True)
     often = counts > max(SPIKE_SHARE * len(observed), SPIKE_PROMINENCE * float(np.median(counts)), FEWEST_IN_SPIKE)
+    often |= np.isin(values, _far_ends(values)) & (counts >= FEWEST_OF_LEVEL)
     often[np.argsort(-counts, kind="stable")[MOST_SPIKES:]] = False
     rest = counts[~often]
     if not often.any() or rest.sum() < FEWEST_KNOTS or len(rest) < FEWEST_KNOTS:
