@@ -13,6 +13,7 @@ from picirc.report.material import gather
 from picirc.report.surprises import anomalies_section as section
 from picirc.report.surprises import surprises
 from picirc.tables.answers import strange_cells
+from picirc.tables.column import Column
 
 
 def circuit(seed: int = 0) -> pc.QPC:
@@ -36,6 +37,11 @@ def test_without_gaps_surprise_is_the_distance_from_the_expected_log_density():
     expected = qpc.log_prob(drawn).mean()
     np.testing.assert_allclose(found, (expected - qpc.log_prob(rows)).detach().numpy(), atol=1e-4)
     assert abs(theirs.mean()) < 1e-4
+
+
+def columns_of(qpc):
+    """Columns whose codes are their values."""
+    return [Column(name, family, "float") for name, family in zip(qpc.variables, qpc.families, strict=True)]
 
 
 def test_rows_with_different_gaps_can_be_compared():
@@ -67,7 +73,7 @@ def test_the_cell_that_does_not_fit_comes_first():
     rows = qpc.sample(6, generator=torch.Generator().manual_seed(0))
     rows[2, 1] = 40.0
     rows[4, 3] = 500.0
-    found = strange_cells(qpc, rows, [False, False, True, False])
+    found = strange_cells(qpc, rows, columns_of(qpc))
     assert found[2][0].column == 1
     assert found[2][0].tail < 1e-12
     assert abs(found[2][0].expected) < 5
@@ -78,7 +84,7 @@ def test_the_cell_that_does_not_fit_comes_first():
 def test_the_tail_of_a_category_is_that_of_all_no_more_probable():
     qpc = circuit()
     rows = qpc.sample(20, generator=torch.Generator().manual_seed(0))
-    for row, cells in zip(rows, strange_cells(qpc, rows, [False, False, True, False]), strict=True):
+    for row, cells in zip(rows, strange_cells(qpc, rows, columns_of(qpc)), strict=True):
         cell = next(cell for cell in cells if cell.column == 2)
         rest = row.clone()
         rest[2] = math.nan

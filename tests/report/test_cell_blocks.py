@@ -13,6 +13,7 @@ import torch
 import picirc as pc
 from block_circuits import KIND, enumerate_states, make_qpc
 from picirc.tables.answers import given_others
+from picirc.tables.column import Column
 
 
 def some_rows(qpc: pc.QPC, count: int = 8) -> torch.Tensor:
@@ -33,7 +34,7 @@ def test_the_distribution_of_a_cell_given_the_others(sharing):
     for cells in found:
         assert torch.equal(cells.rows, (~rows[:, cells.column].isnan()).nonzero().flatten())
         assert torch.equal(cells.values, rows[cells.rows, cells.column])
-        at_most, at_least, mean = cells.at_most(), cells.at_least(), cells.mean()
+        at_most, at_least, mean = cells.at_most(), cells.at_least(), cells.mean(Column("x", pc.Gaussian(), "float"))
         for number, row in enumerate(rows[cells.rows]):
             value = float(row[cells.column])
             rest = row.clone()
@@ -62,5 +63,5 @@ def test_a_wild_value_in_a_block_does_not_decide_what_the_others_say(strength):
     qpc = pc.QPC(qpc.compiled, parameters, qpc.variables, qpc.families, qpc.grids, qpc.properties)
     rows = torch.tensor([[4000.0, 0.0]], dtype=torch.float64)  # by the second column it is the first state, by far
     cells = given_others(qpc, rows)[0]
-    assert float(cells.mean()) == pytest.approx(0.0, abs=1e-6)
+    assert float(cells.mean(Column("x", pc.Gaussian(), "float"))) == pytest.approx(0.0, abs=1e-6)
     assert float(cells.at_least()) < 1e-30

@@ -144,6 +144,54 @@ def test_a_bare_range_or_set_is_refused(model, value):
             call(3, given={"body_mass_g": value}) if call == model.sample else call({"body_mass_g": value})
 
 
+@pytest.mark.parametrize("value", [(5000, 6000), pc.between(5000, 6000), pc.one_of([5000])])
+def test_a_range_is_no_cell_of_a_row(model, value):
+    row = {"body_mass_g": value, "sex": "male"}
+    for call in (model.log_density, model.impute, lambda row: model.predict(row, "species")):
+        with pytest.raises(pc.ArgumentError, match=r"body_mass_g.*given=.*pc\.between"):
+            call(row)
+
+
+def test_ranges_that_only_touch_have_nothing_in_common(model):
+    for low, high in ((None, 4999), (3000, 4999), (None, 10)):
+        event, known = {"body_mass_g": pc.between(low, high)}, {"body_mass_g": pc.between(5000, 6000)}
+        assert model.probability(event, given=known) == 0
+    at = {"bill_length_mm": pc.between(40.0, 40.0), "body_mass_g": pc.between(4000, None)}
+    assert (model.sample(3, given=at, seed=0)["bill_length_mm"] == 40).all()
+    with pytest.raises(pc.ArgumentError, match="single values have a density"):
+        model.probability({"bill_length_mm": pc.between(40.0, 40.0)})
+
+
+def test_a_row_of_which_nothing_is_known(model):
+    assert model.log_density({}) == 0.0
+    p = model.predict({}, "species")[0]
+    assert p[0] == pytest.approx(model.probability({"species": model.schema["species"].categories[0]}), rel=1e-9)
+    assert set(model.impute({})) == set(model.schema.names)
+
+
+def test_draws_in_a_range_are_like_the_values_seen():
+    """Multiples of their step, and in the range seen, unless the evidence says otherwise."""
+    values = np.random.default_rng(0).normal(70, 12, 200).round() / 2
+    model = pc.fit_table({"half": values}, points=4, width=4, steps=2)
+    drawn = model.sample(200, given={"half": pc.between(30, None)}, seed=0)["half"]
+    np.testing.assert_array_equal(drawn, np.round(2 * drawn) / 2)
+    assert drawn.min() >= 30
+    assert drawn.max() <= values.max()
+    beyond = model.sample(20, given={"half": pc.between(values.max() + 0.1, None)}, seed=0)["half"]
+    assert beyond.min() > values.max()
+    third = model.sample(2, given={"half": pc.one_of([31.3])}, seed=0)["half"]
+    np.testing.assert_allclose(third, 31.3, rtol=1e-12)
+
+
+def test_draws_of_single_reals_in_a_mixture_with_covariances():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=200)
+    settings = {"kind": "mixture", "states": 4, "members": 1, "em_steps": 2}
+    model = pc.fit_table({"x": x, "y": np.abs(x) + rng.normal(size=200)}, settings=settings)
+    drawn = model.sample(3, given={"x": pc.one_of([0.5, -0.6])}, seed=0)["x"]
+    assert set(np.round(drawn, 9)) <= {0.5, -0.6}
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -196,3 +196,46 @@ def test_a_far_value_is_an_atom_also_among_whole_numbers():
     rng = np.random.default_rng(2)
     ages = np.where(rng.random(800) < 0.15, -999.0, np.rint(rng.normal(45, 12, 800)))
     assert pc.Schema.infer({"age": ages})["age"].spikes == (-999.0,)
+
+
+@pytest.mark.parametrize("rows", [60, 300])
+def test_a_far_value_is_an_atom_also_where_it_is_rare(rows):
+    rng = np.random.default_rng(3)
+    values = rng.integers(0, 90, rows).astype(float)
+    values[:6] = 9999
+    assert pc.Schema.infer({"age": values})["age"].spikes == (9999.0,)
+    with pytest.warns(UserWarning, match="9999 in 6 rows"):
+        pc.fit_table({"age": values}, points=4, width=4, steps=1)
+
+
+def test_quantiles_in_a_range_are_the_least_values_that_reach_their_levels(model):
+    """Also where these are atoms, and the others lie far away."""
+    given = {"days": pc.between(2, 60), "zero": pc.one_of([0.0])}
+    levels = [0.01, 0.2, 0.5, 0.9]
+    for level, value in zip(levels, model.quantiles({}, "days", levels, given=given)[0], strict=True):
+        reached, before = (
+            model.probability({"days": pc.between(None, end)}, given=given) for end in (value, value - 1)
+        )
+        assert before < level <= reached + 1e-6
+    assert model.quantiles({}, "zero", [0.5], given=given) == 0.0
+    far = {"sentinel": pc.between(None, -900.0)}
+    assert model.quantiles({}, "sentinel", [0.05, 0.95], given=far).tolist() == [[-999.0, -999.0]]
+
+
+def test_an_explanation_has_the_value_as_it_came_and_the_mean_of_the_others(model):
+    row = {"normal": 0.4, "skewed": 1e6, "zero": 0.0, "days": 30}
+    cells = {cell["column"]: cell for cell in model.explain(row)}
+    assert {name: cell["value"] for name, cell in cells.items()} == row
+    for name in row:
+        mean = model.predict({other: value for other, value in row.items() if other != name}, name)[0]
+        assert cells[name]["expected"] == pytest.approx(mean, rel=1e-6)
+
+
+def test_draws_beyond_the_range_seen_if_asked_for(model, rows):
+    for name in ("skewed", "days"):
+        far = 1.5 * rows[name].max()
+        drawn = model.sample(50, given={name: pc.between(far, None)}, seed=0)[name]
+        assert drawn.min() >= np.floor(far)
+    plain, beyond = (model.sample(20_000, seed=0, beyond=wanted)["days"] for wanted in (False, True))
+    assert plain.max() == rows["days"].max() < beyond.max()
+    assert (plain == beyond)[(plain > plain.min()) & (plain < plain.max())].all()

@@ -178,13 +178,12 @@ class TableQuestions:
         rows = self._data()
         number = count_of(request, "row", 0, least=0, most=len(rows) - 1)
         one = torch.from_numpy(rows[number : number + 1])
-        (strange,) = strange_cells(self.model.qpc, one, [axis.column.coded for axis in self.axes])
+        (strange,) = strange_cells(self.model.qpc, one, self.schema.columns)
         found = []
         for cell in strange:
-            codes = np.full((1, len(self.axes)), np.nan)
-            codes[0, cell.column] = cell.expected
-            expected = self._columns(codes)[self.schema.names[cell.column]]
-            found.append({"column": cell.column, "tail": cell.tail, "expected": plain_values(expected)[0]})
+            column, expected = self.schema.columns[cell.column], cell.expected
+            shown = column.categories[int(expected)] if column.coded else round(expected) if column.whole else expected
+            found.append({"column": cell.column, "tail": cell.tail, "expected": shown})
         columns = self._columns(rows[number : number + 1])
         cells = [plain_values(values)[0] for values in columns.values()]
         return {"row": number, "cells": cells, "surprises": found}

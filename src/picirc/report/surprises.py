@@ -172,8 +172,7 @@ def anomalies_section(material: Material) -> Markup:
     density = material.model.log_density_of_encoded
     found, drawn = surprises(density, rows.numpy(), values, material.drawn.numpy())
     order = np.argsort(-found, kind="stable")[:MOST_ROWS]
-    coded = [bool(field.labels) for field in material.fields]
-    strange = strange_cells(material.model.qpc, rows[torch.as_tensor(order)], coded)
+    strange = strange_cells(material.model.qpc, rows[torch.as_tensor(order)], material.model.schema.columns)
     lines = []
     for row, cells in zip(order.tolist(), strange, strict=True):
         named = [cell for cell in cells[:_CELLS] if cell.tail < _SURPRISING]
@@ -191,11 +190,9 @@ def anomalies_section(material: Material) -> Markup:
 
 def _words(material: Material, row: int, cell: Cell) -> Markup:
     field = material.fields[cell.column]
-    column = material.model.schema.columns[cell.column]
-    expected = cell.expected if column.coded else float(column.decode(np.array([cell.expected]), exact=True)[0])
     has, wanted = (
         shorten(field.labels[int(value)], 24) if field.labels else label(value)
-        for value in (float(field.data[row]), expected)
+        for value in (float(field.data[row]), cell.expected)
     )
     chance = label(cell.tail, digits=2) if cell.tail >= 1e-6 else "< 1e-6"
     name = tag("b", shorten(field.name, 28), title=field.name)

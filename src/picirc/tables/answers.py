@@ -56,7 +56,7 @@ class Answer:
         """The expectation of every row, in the units of the table."""
         if self.column.coded:
             return self.probabilities() @ np.array(self.column.categories, np.float64)
-        if self._entangled:
+        if self._correlated or self.place in self.regions:
             return np.array([self._strata(row)[2] for row in range(len(self.rows))])
         found = torch.zeros(len(self.rows), dtype=torch.float64)
         for family, params, weights in self._parts:
@@ -71,7 +71,7 @@ class Answer:
             codes = (below[:, :, None] < wanted - 1e-12).sum(1).clip(max=below.shape[1] - 1)
             labels: Numbers = np.array(self.column.categories, np.float64)[codes]
             return labels
-        if self._entangled:
+        if self._correlated:
             codes = np.stack([np.interp(wanted, *self._strata(row)[:2]) for row in range(len(self.rows))])
         else:
             codes = self._inverse(torch.as_tensor(wanted)).numpy()
@@ -100,9 +100,9 @@ class Answer:
         return parts
 
     @property
-    def _entangled(self) -> bool:
-        """Whether the column itself, or one that it is correlated with in a block, is known by range or set."""
-        return bool(_mates(self.qpc, self.place) & set(self.regions))
+    def _correlated(self) -> bool:
+        """Whether a column that this one is correlated with in a block is known by range or set."""
+        return bool(_mates(self.qpc, self.place) & set(self.regions) - {self.place})
 
     def _inverse(self, levels: Tensor) -> Tensor:
         """Quantiles of the mixtures by bisection, ``(rows, levels)``, in codes."""
@@ -111,6 +111,9 @@ class Answer:
         high = torch.stack([(mean + 64 * std).amax(1) for mean, std in spread]).amax(0)
         a, b = (end.expand(len(self.rows)).unsqueeze(1).expand(-1, len(levels)) for end in (low, high))
         discrete = self.column.family.discrete
+        if own := self.regions.get(self.place):
+            ends = [end for piece in own.pieces for end in piece if math.isfinite(end)]
+            a, b = a.clamp(max=min(ends, default=math.inf) - 1), b.clamp(min=max(ends, default=-math.inf))
         for _ in range(_BISECTIONS):
             middle = ((a + b) / 2).floor() if discrete else (a + b) / 2
             reached = self._below(middle) >= levels - 1e-12
@@ -118,12 +121,25 @@ class Answer:
         return b.ceil() if discrete else b
 
     def _below(self, codes: Tensor) -> Tensor:
-        """``P(X ≤ x)``, ``(rows, n)``."""
+        """``P(X ≤ x)``, given the column's own region if it has one, ``(rows, n)``."""
+        if own := self.regions.get(self.place):
+            everything = torch.full_like(codes[:, :1], torch.inf)
+            return (self._log_at_most(codes, own) - self._log_at_most(everything, own)).exp()
         total = torch.zeros_like(codes)
         for family, params, weights in self._parts:
             below = family.cdf(params.expand(len(codes), -1, -1), codes)  # (rows, states, n)
             total += (weights.unsqueeze(1) @ below).squeeze(1)
         return total
+
+    def _log_at_most(self, codes: Tensor, own: Region) -> Tensor:
+        """``log P(X ≤ x, X in the region)``: all of it may be tiny."""
+        found = [
+            (own.log_at_most(family, params.expand(len(codes), -1, -1), codes) + weights.log().unsqueeze(2)).logsumexp(
+                1
+            )
+            for family, params, weights in self._parts
+        ]
+        return torch.stack(found).logsumexp(0)
 
     def _strata(self, row: int) -> tuple[Numbers, Numbers, float]:
         """The distribution function at some codes, these codes, and the mean.
@@ -348,9 +364,9 @@ class CellDistributions:
         """``P(X = x)`` of every cell, for discrete columns."""
         return self._within(self.values, self.values)
 
-    def mean(self) -> Tensor:
-        """``E[X]`` of every cell."""
-        found = [(family.mean(params).T * logs.exp()).sum(0) for family, params, logs in self.parts]
+    def mean(self, column: Column) -> Tensor:
+        """``E[X]`` of every cell, in the units of the table."""
+        found = [(column.expectation(family, params).T * logs.exp()).sum(0) for family, params, logs in self.parts]
         return torch.stack(found).sum(0)
 
     def probabilities(self) -> Tensor:
@@ -412,25 +428,25 @@ class Cell:
     # The probability of a value at least as extreme: twice that of the tail beyond the value; for categories that of
     # all categories that are not more probable.
     tail: float
-    expected: float  # the conditional mean, or the code of the most probable category
+    expected: float  # the conditional mean in the units of the table, or the code of the most probable category
 
 
-def strange_cells(qpc: QPC, rows: Tensor, coded: Sequence[bool]) -> list[list[Cell]]:
+def strange_cells(qpc: QPC, rows: Tensor, columns: Sequence[Column]) -> list[list[Cell]]:
     """For each row its observed cells, the most surprising given the others first.
 
     Args:
         qpc: The circuit.
         rows: ``(rows, columns)``; NaN is missing.
-        coded: Whether the columns have categories; further entries of the rows are no cells.
+        columns: The columns; further entries of the rows are no cells.
     """
     found: list[list[Cell]] = [[] for _ in rows]
-    for cells in given_others(qpc, rows, len(coded)):
-        if coded[cells.column]:
+    for cells in given_others(qpc, rows, len(columns)):
+        if columns[cells.column].coded:
             chances = cells.probabilities()
             mine = chances.gather(1, cells.values.long().unsqueeze(1))
             tails, expected = chances.masked_fill(chances > mine, 0.0).sum(1), chances.argmax(1)
         else:
-            tails, expected = _tails(cells), cells.mean()
+            tails, expected = _tails(cells), cells.mean(columns[cells.column])
         for row, tail, value in zip(cells.rows.tolist(), tails.tolist(), expected.tolist(), strict=True):
             found[row].append(Cell(cells.column, tail, float(value)))
     return [sorted(row, key=lambda cell: cell.tail) for row in found]

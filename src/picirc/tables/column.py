@@ -165,7 +165,7 @@ class Column:
         kept = replace(self, dtype={"date": "integer", "datetime": "float"}.get(self.dtype, self.dtype))
         return np.asarray(kept.decode(codes), np.float64)
 
-    def decode(self, codes: Numbers, exact: bool = False, means: bool = False) -> Array:
+    def decode(self, codes: Numbers, exact: bool = False, means: bool = False, beyond: bool = False) -> Array:
         """The values that the numbers of the family stand for.
 
         Integers and booleans become floats, and strings objects, where something is missing (NaN).
@@ -174,6 +174,7 @@ class Column:
             codes: The numbers.
             exact: Do not round numbers to integers; dates are days since 1970.
             means: The codes are those of means, which may lie between a spike and all other values.
+            beyond: Normal scores may stand for values outside the range seen.
         """
         gone = np.isnan(codes)
         if self.kind == EMPTY:
@@ -186,7 +187,8 @@ class Column:
             return found if self.dtype == "text" else _typed(found.astype(np.float64), self.dtype)
         values = codes
         if self.knots:
-            values = self._from_scores(codes, means)
+            ends = (self.low, self.high) if means else (self.knots[0][0], self.knots[-1][0])
+            values = self._from_scores(codes, (None, None) if beyond else ends)
         elif self.real:
             with np.errstate(over="ignore"):
                 values = self.location + self.scale * codes
@@ -246,16 +248,12 @@ class Column:
             found = np.where(values == spike, atom, found)
         return found
 
-    def _from_scores(self, codes: Numbers, means: bool = False) -> Numbers:
-        """The values of codes, inside the range seen: of the values that are no spikes, or for means of all."""
+    def _from_scores(self, codes: Numbers, ends: tuple[float | None, float | None]) -> Numbers:
+        """The values of codes, the inverse of ``_scores``, between two ends."""
         at, known = (np.array(part) for part in zip(*self.knots, strict=True))
-        found: Numbers = np.interp(codes, known, at)
-        if means:  # the inverse of what `_scores` does outside the knots
-            for end, step, beyond in ((0, 1, codes < known[0]), (-1, -2, codes > known[-1])):
-                slope = (at[step] - at[end]) / (known[step] - known[end])
-                found = np.where(beyond, at[end] + (codes - known[end]) * slope, found)
-            found = np.clip(found, self.low, self.high)
-        found[np.isnan(codes)] = np.nan
+        place = np.clip(np.searchsorted(known, codes, side="right") - 1, 0, len(at) - 2)
+        found: Numbers = at[place] + (codes - known[place]) * (np.diff(at) / np.diff(known))[place]
+        found = np.clip(found, *ends) if ends != (None, None) else found
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
             found = np.where(codes == atom, spike, found)
         return found

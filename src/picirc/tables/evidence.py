@@ -169,6 +169,8 @@ def region_of(column: Column, known: Between | OneOf) -> Region:
     high = math.inf if known.high is None else _number(column, known.high, last=True)
     if low > high:
         raise ArgumentError(column_named(column.name), "a range whose low end is at most the high one", repr(known))
+    if low == high and column.real and not column.whole and not column.dated:
+        return column.region_of_values([low])
     return column.region_between(low, high)
 
 
@@ -195,6 +197,17 @@ def _regions(schema: Schema, given: Mapping[Any, Any]) -> dict[int, Region]:
 
 def _is_region(known: Any, *others: type) -> bool:
     return isinstance(known, (Between, OneOf, *others))
+
+
+def check_cells(table: Mapping[Any, Any]) -> None:
+    """Raise for a column of a table that is a pair of numbers, which may be meant as a range, or a range or a set."""
+    for name, cells in table.items():
+        pair = (
+            isinstance(cells, tuple) and len(cells) == 2 and all(isinstance(end, int | float | None) for end in cells)
+        )
+        if pair or _is_region(cells, Presence):
+            remedy = "ranges and sets are evidence, given={...: pc.between(low, high)}"
+            raise ArgumentError(column_named(str(name)), "a value or a list of values", repr(cells)[:80], remedy)
 
 
 def _cells(name: str, known: Any) -> Any:

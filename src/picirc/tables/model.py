@@ -32,7 +32,7 @@ from picirc.structure.trees import LatentTree
 from picirc.tables.answers import Answer, strange_cells
 from picirc.tables.column import EMPTY, Column, Numbers
 from picirc.tables.defaults import MOST_POINTS
-from picirc.tables.evidence import read_event, read_evidence
+from picirc.tables.evidence import check_cells, read_event, read_evidence
 from picirc.tables.schema import Schema
 
 HOW = ("mean", "median", "mode", "sample")
@@ -138,7 +138,7 @@ class TableModel:
                 cells. Known cells come back as they are.
             seed: Determines the draws; without one they differ from call to call.
             beyond: Let numbers lie outside the range seen when the model was fitted. Otherwise they are moved to its
-                ends, except where evidence restricts them.
+                ends, unless evidence says that they are outside.
             gaps: Leave cells empty that are drawn to be missing, for a model that was fitted with ``missingness=``.
                 Otherwise they get the values that they would have.
         """
@@ -154,9 +154,7 @@ class TableModel:
             for name, indicator in self.schema.indicators.items():
                 place = self.schema.index(name)
                 drawn[(drawn[:, indicator] == 1) & unknown[:, place], place] = np.nan
-        found = self.schema.decoded(drawn)
-        if not beyond:
-            found = self._like_seen(found, evidence.regions)
+        found = self.schema.decoded(drawn, beyond=True) if beyond else self._decoded_draws(drawn, evidence.regions)
         for name, values in evidence.originals.items():
             known = np.repeat(values, n)
             found[name] = _overlaid(found[name], self.schema[name].dates(known) if self.schema[name].dated else known)
@@ -181,7 +179,7 @@ class TableModel:
         check_choice("how", how, HOW)
         if copies is not None and how != "sample":
             raise ArgumentError("copies", "how='sample', as they would all be the same", f"how={how!r}")
-        frame = _as_rows(table)
+        frame = self._rows(table)
         absent = [name for name in self.schema.names if frame.named and name not in frame.names]
         evidence = read_evidence(self.schema, given)
         if evidence.regions and how == "mode":
@@ -191,8 +189,11 @@ class TableModel:
         count = check_integer("copies", copies or 1)
         found = []
         for _ in range(count):
-            filled = self.schema.decoded(self._filled(rows, how, source, evidence.regions), means=how == "mean")
-            filled = self._like_seen(filled, evidence.regions) if how == "sample" else filled
+            codes = self._filled(rows, how, source, evidence.regions)
+            drawn = how == "sample"
+            filled = (
+                self._decoded_draws(codes, evidence.regions) if drawn else self.schema.decoded(codes, how == "mean")
+            )
             found.append(self.schema.fill(frame, filled))
         return found[0] if copies is None else found
 
@@ -247,24 +248,25 @@ class TableModel:
         Returns:
             For each observed cell its ``column`` and ``value``, the value ``expected`` given the others (the mean, or
             the most probable category), the probability ``tail`` of a value at least as extreme, and ``surprise``, the
-            negative logarithm of that.
+            negative logarithm of that. The report shows the same.
         """
         evidence = read_evidence(self.schema, row)
         if len(evidence.rows) != 1 or evidence.regions:
             raise ArgumentError("row", "one row of values", "ranges" if evidence.regions else "several rows")
-        columns = self.schema.columns
-        coded = [column.coded for column in columns]
-        (cells,) = strange_cells(self.qpc, torch.tensor(evidence.rows), coded)
-        return [
-            {
-                "column": columns[cell.column].name,
-                "value": _decoded(columns[cell.column], evidence.rows[0, cell.column]),
-                "expected": _decoded(columns[cell.column], cell.expected),
+        (cells,) = strange_cells(self.qpc, torch.tensor(evidence.rows), self.schema.columns)
+        found = []
+        for cell in cells:
+            column = self.schema.columns[cell.column]
+            known = evidence.originals.get(column.name)  # a code may stand for a value inside the range seen
+            value = column.decode(evidence.rows[:, cell.column])[0] if known is None else known[0]
+            found.append({
+                "column": column.name,
+                "value": _plain(column, value),
+                "expected": _plain(column, column.categories[int(cell.expected)] if column.coded else cell.expected),
                 "tail": cell.tail,
                 "surprise": -math.log(max(cell.tail, math.ulp(0.0))),
-            }
-            for cell in cells
-        ]
+            })  # fmt: skip
+        return found
 
     def save(self, path: str | PathLike[str]) -> None:
         """Save the model with its schema and summary; ``pc.load`` reads the circuit alone, ``load`` all of it."""
@@ -308,12 +310,20 @@ class TableModel:
             found += np.where(np.isnan(rows[:, place]), 0.0, column.log_slope(rows[:, place]))
         return found
 
-    def _like_seen(self, drawn: Mapping[str, Array], regions: Mapping[int, Region]) -> dict[str, Array]:
-        """Decoded draws as the columns have values, except those with a range or set of their own."""
-        return {
-            column.name: drawn[column.name] if place in regions else column.like_seen(drawn[column.name])
-            for place, column in enumerate(self.schema.columns)
-        }
+    def _decoded_draws(self, codes: Numbers, regions: Mapping[int, Region]) -> dict[str, Array]:
+        """Decoded draws as the columns have values, but never outside a range or set of their own."""
+        found = {name: self.schema[name].like_seen(values) for name, values in self.schema.decoded(codes).items()}
+        for place, region in regions.items():
+            column = self.schema.columns[place]
+            if not column.real:
+                continue
+            values = found[column.name]
+            drawn = column.decode(codes[:, place], beyond=True)
+            if not column.dated:
+                inside = region.holds(torch.from_numpy(column.nearest(values.astype(np.float64)))).numpy()
+                drawn = np.where(inside, values, drawn)
+            found[column.name] = drawn
+        return found
 
     def _filled(self, rows: Numbers, how: str, source: torch.Generator, regions: Mapping[int, Region]) -> Numbers:
         gaps = np.flatnonzero(np.isnan(rows[:, : len(self.schema.columns)]).any(1))
@@ -356,8 +366,19 @@ class TableModel:
 
     def _encoded(self, table: Any, *left_out: str) -> Numbers:
         """A table in which any columns may be absent; of an array, whose columns have no names, only those left out."""
-        frame = _as_rows(table)
+        frame = self._rows(table)
         return self.schema.encode(frame, absent=self.schema.names if frame.named else left_out)
+
+    def _rows(self, table: Any) -> Frame:
+        """A table; a mapping of single values, or a row of a data frame, is a table of one row."""
+        if getattr(table, "ndim", 0) == 1 and hasattr(table, "to_dict"):
+            table = table.to_dict()
+        if not isinstance(table, Mapping):
+            return read_frame(table)
+        check_cells(table)
+        if not any(_has_length(cell) for cell in table.values()):
+            table = {name: [cell] for name, cell in table.items()} or {self.schema.names[0]: [None]}
+        return read_frame(table)
 
     def _check_ordered(self, column: str) -> None:
         found = self.schema[column]
@@ -390,22 +411,16 @@ def rule_of(pic: Model, points: int) -> AnyRule | None:
     return shifted(points if dims == 1 else sobol(points, dims))
 
 
-def _as_rows(table: Any) -> Frame:
-    """A table; a mapping of single values, or a row of a data frame, is a table of one row."""
-    if getattr(table, "ndim", 0) == 1 and hasattr(table, "to_dict"):
-        table = table.to_dict()
-    if isinstance(table, Mapping) and table and not any(_has_length(cell) for cell in table.values()):
-        table = {name: [cell] for name, cell in table.items()}
-    return read_frame(table)
-
-
 def _has_length(cell: Any) -> bool:
     return hasattr(cell, "__len__") and not isinstance(cell, str)
 
 
-def _decoded(column: Column, code: float) -> Any:
-    value = column.decode(np.array([code]))
-    return (objects_of(value, column.native) if column.dated else value.tolist())[0]
+def _plain(column: Column, value: Any) -> Any:
+    """A value of a column as a Python object; of integers whole ones."""
+    if column.dated:
+        return objects_of(column.dates(np.array([value])), column.native)[0]
+    number = value.item() if isinstance(value, np.generic) else value
+    return int(number) if column.dtype == "integer" and number == math.floor(number) else number
 
 
 def _as_many(known: Numbers, rows: int) -> Numbers:

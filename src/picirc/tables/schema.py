@@ -204,12 +204,12 @@ class Schema:
         container = self.container if like is None else read_frame(like).container
         return self.assemble(self.decoded(array), container, like)
 
-    def decoded(self, array: Any, means: bool = False) -> dict[str, Array]:
-        """The columns of ``decode``, by name; see :meth:`Column.decode` for ``means``."""
+    def decoded(self, array: Any, means: bool = False, beyond: bool = False) -> dict[str, Array]:
+        """The columns of ``decode``, by name; see :meth:`Column.decode` for ``means`` and ``beyond``."""
         codes = np.asarray(array, np.float64)
         if codes.ndim != 2 or codes.shape[1] not in (len(self.columns), self.width):
             raise ArgumentError("array", f"shape (rows, {len(self.columns)})", f"shape {codes.shape}")
-        return {column.name: column.decode(codes[:, place], means=means) for place, column in enumerate(self.columns)}
+        return {c.name: c.decode(codes[:, place], means=means, beyond=beyond) for place, c in enumerate(self.columns)}
 
     def assemble(self, columns: Mapping[str, Array], container: str, like: Any = None) -> Any:
         """A table of a given kind from decoded columns."""
