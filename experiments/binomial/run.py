@@ -25,14 +25,14 @@ def jobs(quick: bool) -> list[Job]:
 
 def draw(records: Sequence[Record], folder: Path) -> None:
     """The paired scatter plot."""
-    paired_scatter(records, ["hclt-adam"], folder / "scatter.png")
+    paired_scatter(records, ["adam"], folder / "scatter.png")
 
 
 def summary(records: Sequence[Record]) -> str:
     """How often each PIC is ahead."""
     found = []
     for data in dict.fromkeys(r["settings"]["data"] for r in records):
-        for name in ("pic-ours", "pic-paper"):
-            ahead, pairs = images.duels(records, data, name, "hclt-adam")
+        for name in ("pic", "paper"):
+            ahead, pairs = images.duels(records, data, name, "adam")
             found.append(f"{NAMES.get(data, data)}: {NAMES[name]} ahead in {ahead} of {pairs}")
     return "; ".join(found)
