@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -60,13 +61,15 @@ def uncompiled(function: F) -> F:
 
     Transformations of ``torch.func`` raise an error that names an alternative.
     """
+    skipped: Callable[..., Any] | None = None
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal skipped
+        if skipped is None and "torch._dynamo" in sys.modules:  # late: the compiler takes seconds to import
+            skipped = torch.compiler.disable(function)
         try:
-            if torch.compiler.is_compiling():
-                return torch.compiler.disable(function)(*args, **kwargs)  # late, because it imports the compiler
-            return function(*args, **kwargs)
+            return (skipped or function)(*args, **kwargs)
         except RuntimeError as error:
             if "functorch" not in str(error) and "vmap:" not in str(error):
                 raise

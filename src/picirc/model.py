@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple, final
 import torch
 from torch import Tensor, nn
 
+from picirc.autograd import uncompiled
 from picirc.circuit import Circuit
 from picirc.compile.plan import Plan
 from picirc.errors import ArgumentError
@@ -60,6 +61,11 @@ class Model(nn.Module):
     step_size: float = 5e-3
     fresh: bool = True
     custom: bool = False
+
+    @uncompiled
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the circuit; see ``forward``."""
+        return super().__call__(*args, **kwargs)
 
     @abstractmethod
     def forward(self, rule: AnyRule | None = None) -> QPC:

@@ -478,10 +478,7 @@ def sobol(n: int, dims: int, measure: str = "normal", seed: int = 0) -> VectorRu
     # Generate a power of two, for which the sequence is balanced, and take the first n.
     cube = engine.random_base2(math.ceil(math.log2(n)))[:n] if n > 1 else np.full((1, dims), 0.5)
 
-    def remake(n: int, seed: int) -> VectorRule:
-        return sobol(n, dims, measure, seed)
-
-    return VectorRule("sobol", _from_cube(cube, measure), np.full(n, 1 / n), measure, remake)
+    return VectorRule("sobol", _from_cube(cube, measure), np.full(n, 1 / n), measure, partial(_sobol, dims, measure))
 
 
 def tensor_grid(rule: Rule, dims: int) -> VectorRule:
@@ -506,10 +503,18 @@ def tensor_grid(rule: Rule, dims: int) -> VectorRule:
         for values in (points, weights)
     )
 
-    def remake(n: int, seed: int) -> VectorRule:
-        return tensor_grid(rule.resize(math.ceil(n ** (1 / dims) - 1e-9)), dims)
+    return VectorRule(f"tensor {rule.name}", grid, products.prod(1), measure, partial(_tensor_grid, rule, dims))
 
-    return VectorRule(f"tensor {rule.name}", grid, products.prod(1), measure, remake)
+
+# Rules are pickled, so what makes them anew is a function of this module.
+
+
+def _sobol(dims: int, measure: str, n: int, seed: int) -> VectorRule:
+    return sobol(n, dims, measure, seed)
+
+
+def _tensor_grid(rule: Rule, dims: int, n: int, seed: int) -> VectorRule:
+    return tensor_grid(rule.resize(math.ceil(n ** (1 / dims) - 1e-9)), dims)
 
 
 def _allowed(make: Callable[[int], Rule], least: int, n: int, step: int = 1) -> Rule:

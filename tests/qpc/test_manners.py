@@ -36,12 +36,17 @@ MODELS = {
     "correlated": lambda: make_pic(correlated=True),
     "hclt": lambda: TABLES["quad_graph"].model(),
     "ensemble": lambda: pc.Ensemble([make_pic(), make_pic()]),
+    "star": lambda: pc.PIC(pc.star(3), pc.Gaussian(), width=8, dims=2),
+    "tree_mixture": lambda: pc.TreeMixture(pc.chain(3), pc.Bernoulli(), width=8, dims=2),
 }
+VECTORS = pc.sobol(16, dims=2)
 each_model = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
 
 
 def circuit_of(model: nn.Module) -> pc.QPC:
-    return model() if isinstance(model, pc.HCLT) else model(RULE)
+    if isinstance(model, pc.HCLT):
+        return model()
+    return model(VECTORS if getattr(model, "dims", 1) == 2 else RULE)
 
 
 def through_file(value: object) -> object:
@@ -225,10 +230,32 @@ def test_second_derivatives_of_models_are_refused(make):
     model = make()
     qpc = circuit_of(model)
     x = qpc.sample(3, generator=torch.Generator().manual_seed(0))
+    x[0, 0] = math.nan
     found = torch.autograd.grad(qpc.log_prob(x).sum(), list(model.parameters()), create_graph=True)
     for first in found:
         with pytest.raises(NotImplementedError, match="first derivatives only"):
             torch.autograd.grad(first.sum(), list(model.parameters()), allow_unused=True, retain_graph=True)
+
+
+def test_second_derivatives_of_complete_rows_of_a_tree_mixture_are_right():
+    """One matrix product computes these rows, and autograd knows it."""
+    model = MODELS["tree_mixture"]().double()
+    x, parameters = circuit_of(model).sample(4), list(model.parameters())
+
+    def gradient(**options: bool) -> torch.Tensor:
+        found = torch.autograd.grad(circuit_of(model).log_prob(x).sum(), parameters, **options)
+        return sum(g.sum() for g in found)
+
+    second = torch.autograd.grad(gradient(create_graph=True), parameters)
+    for parameter, found in zip(parameters, second, strict=True):
+        ends = []
+        for step in (1e-5, -2e-5):
+            with torch.no_grad():
+                parameter += step
+            ends.append(gradient())
+        with torch.no_grad():
+            parameter += 1e-5
+        assert_close(found.sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-4, atol=1e-5)
 
 
 def test_inference_mode_leaves_nothing_behind():
@@ -244,13 +271,22 @@ def test_inference_mode_leaves_nothing_behind():
     assert_close(values.detach(), expected, rtol=0, atol=0)
 
 
-def test_a_compiled_function_may_call_a_circuit():
-    qpc = SCORER
-    x = TABLES["tree"].joint().x[:4].double()
-    expected = 2 * qpc.log_prob(x) + 1
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # which the compiler reads of every tensor
+def test_a_compiled_function_may_call_a_model():
+    """The compiler traces what is around the model and its query, and nothing inside."""
+    model = make_pic()
+    x = model(RULE).sample(4, generator=torch.Generator().manual_seed(0))
+    expected = 2 * model(RULE).log_prob(x) + 1
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        graphs.append([node.name for node in graph.graph.nodes if node.op.startswith("call")])
+        return graph.forward
+
     torch._dynamo.reset()
-    found = torch.compile(lambda rows: 2 * qpc.log_prob(rows) + 1, backend="eager")(x)
+    found = torch.compile(lambda rows: 2 * model(RULE).log_prob(rows) + 1, backend=backend)(x)
     assert_close(found, expected)
+    assert graphs == [["mul", "add"]]
 
 
 def test_transforms_of_functions_say_what_to_do():
@@ -274,8 +310,9 @@ def test_no_place_assumes_a_device(name):
     assert all(p.grad is not None and p.grad.device.type == "meta" for p in model.parameters())
 
 
-def test_a_neural_model_has_no_place_either():
-    model = make_pic().to("meta")
+@pytest.mark.parametrize("correlated", [False, True])
+def test_a_neural_model_has_no_place_either(correlated):
+    model = make_pic(correlated=correlated).to("meta")
     values = model(RULE).log_prob(torch.zeros(4, 4, device="meta"))
     values.sum().backward()
     assert values.device.type == "meta"

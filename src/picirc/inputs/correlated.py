@@ -22,6 +22,7 @@ from torch import Tensor
 from picirc.autograd import full_precision
 from picirc.errors import StructureError
 from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
+from picirc.memory import has_values
 
 _RIDGE = 1e-4  # the share of the identity in a correlation matrix, so that it can be factorised in single precision
 _LARGEST_PIECE = 2**20  # elements of temporaries, so that they stay in the cache; larger batches are split
@@ -309,6 +310,8 @@ class Block:
         gaps = _GAPS if len(self.matrices) > 1 else columns
         found: list[Tensor] = []
         kinds = (x.isnan().sum(0) + gaps - 1) // gaps
+        if not has_values(x):
+            return [torch.arange(batch, device=x.device)]
         for kind in kinds.unique().tolist() or [0]:
             own = (kinds == kind).nonzero().flatten()
             longest = min(columns, kind * gaps)
@@ -379,11 +382,10 @@ class _Patterns:
     @staticmethod
     def of(x: Tensor, factored: _Factored) -> _Patterns:
         missing = x.isnan().T
-        if bool(missing.any()):
+        gone, which, longest = missing[:1], missing.new_zeros(len(missing), dtype=torch.long), 0
+        if has_values(x) and bool(missing.any()):
             gone, which = torch.unique(missing, dim=0, return_inverse=True)
-        else:
-            gone, which = missing[:1], missing.new_zeros(len(missing), dtype=torch.long)
-        longest = int(gone.sum(1).max()) if len(gone) else 0
+            longest = int(gone.sum(1).max())
         # A stable sort brings the missing columns to the front, in their order.
         places = gone.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :longest]
         filled = gone.gather(1, places)

@@ -20,7 +20,7 @@ from picirc.engine.regions import Region, Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.marginals import LatentGrid, LatentPosterior, Marginals, components, covariance, latent_posteriors
-from picirc.qpc.mpe import Completion, most_probable
+from picirc.qpc.mpe import most_probable
 from picirc.qpc.pruning import prune
 from picirc.qpc.sampling import draw
 from picirc.qpc.validation import Support, as_batch, as_bounds, as_mask, as_points, as_rows, as_tensor, check_possible
@@ -273,35 +273,33 @@ class QPC(Distribution):
         check_possible(base)
         return (joint - base).view(shape)
 
-    def mpe(self, given: Tensor | None = None, rounds: int = 1) -> Tensor:
-        """Return probable values for all missing ones, in the shape of ``given``: the values of ``completion``."""
-        return self.completion(given, rounds, bounded=False).values
-
     @uncompiled
-    def completion(self, given: Tensor | None = None, rounds: int = 1, *, bounded: bool = True) -> Completion:
-        """Return probable values for all missing ones, their log-likelihood, and an upper bound for any values.
+    def mpe(self, given: Tensor | None = None, rounds: int = 1) -> Tensor:
+        """Return evidence with jointly probable values in place of the missing ones; an approximation.
 
-        The most probable completion is NP-hard to find, because the sums of these circuits are not deterministic. The
+        The most probable values are NP-hard to find, because the sums of these circuits are not deterministic. The
         better of two candidates is returned. One is max-product decoding, which is exact if a single assignment of the
         latents dominates. The other consists of the modes of the marginals given the evidence (the means of continuous
         variables), improved by coordinate ascent. With one round this takes four passes up and three down.
 
-        The bound is ``log Σ_z p(z, e) ∏ max_x p(x | z)``: each state has its own most probable values.
-
         Args:
             given: Evidence ``(variables,)`` or ``(batch, variables)``.
             rounds: The rounds of the ascent. Each changes one variable of each data point and takes two passes.
-            bounded: Compute the bound, which takes a pass; it is NaN otherwise.
         """
         check_integer("rounds", rounds, least=0)
         points = self._evidence(given)
         central = self.marginals(given).modes().reshape(-1, len(self.variables))
-        values, score = most_probable(self.compiled, self.parameters, points, central, rounds)
-        bound = torch.full_like(score, torch.nan)
-        if bounded:
-            bound = self.compiled.log_prob(Modes(points), self.parameters.detach())
-        shape = self._result_shape(given)
-        return Completion(values.reshape(shape).detach(), score.reshape(shape[:-1]), bound.reshape(shape[:-1]))
+        found = most_probable(self.compiled, self.parameters, points, central, rounds)
+        return found.reshape(self._result_shape(given)).detach()
+
+    @uncompiled
+    def log_mpe_bound(self, given: Tensor | None = None) -> Tensor:
+        """Return an upper bound on the log-likelihood of evidence with any values in place of the missing ones.
+
+        It is ``log Σ_z p(z, e) ∏ max_x p(x | z)``: each state has its own most probable values.
+        """
+        found = self.compiled.log_prob(Modes(self._evidence(given)), self.parameters.detach())
+        return found.reshape(self._result_shape(given)[:-1])
 
     @uncompiled
     def latents(self, x: Tensor, mask: Tensor | None = None) -> Mapping[str, LatentPosterior]:

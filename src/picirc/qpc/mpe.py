@@ -26,25 +26,10 @@ _CHUNK_ELEMENTS = 2**18  # of the largest temporary, so that it stays in the cac
 _MOST_VALUES = 64  # that are tried for a finite variable; more would take longer than a pass
 
 
-@dataclass(frozen=True)
-class Completion:
-    """Data points with probable values in place of the missing ones.
-
-    Attributes:
-        values: ``(batch, variables)``, or ``(variables,)`` for one data point.
-        log_prob: Their log-likelihood.
-        bound: An upper bound on the log-likelihood of any completion.
-    """
-
-    values: Tensor
-    log_prob: Tensor
-    bound: Tensor
-
-
 def most_probable(
     compiled: CompiledCircuit, parameters: Parameters, points: Points, central: Tensor, rounds: int
-) -> tuple[Tensor, Tensor]:
-    """Complete every data point: return the values ``(batch, variables)`` and log-likelihoods ``(batch,)``.
+) -> Tensor:
+    """Complete every data point: return values ``(batch, variables)``.
 
     One candidate is the result of max-product. The other one starts from ``central``, the evidence completed variable
     by variable ``(batch, variables)``, and changes the variable with the largest gain in each round. The better one is
@@ -57,7 +42,7 @@ def most_probable(
             return family.mode(params)[row, state]
         return family.mode(params[row, state])
 
-    best, scores = [], []
+    best = []
     for where, part in compiled.parts(points):
         assert isinstance(part, Points)
         columns = torch.arange(part.batch, device=parameters.like.device)
@@ -66,8 +51,7 @@ def most_probable(
         score = compiled.log_prob(Points(joint.T.contiguous(), None), parameters)
         single, own = _ascend(compiled, parameters, part, central[where], rounds)
         best.append(torch.where((own > score).unsqueeze(1), single, joint))
-        scores.append(torch.maximum(own, score))
-    return torch.cat(best), torch.cat(scores)
+    return torch.cat(best)
 
 
 def _ascend(
