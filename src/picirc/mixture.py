@@ -45,6 +45,7 @@ class TreeMixture(Model):
         width: The width of the nets from z to the tables of the tree.
         dims: The number of dimensions of z.
         generator: The source of the random initial parameters.
+        dtype: Their floating-point type.
 
     Example:
         >>> import picirc as pc
@@ -62,6 +63,7 @@ class TreeMixture(Model):
         width: int = 256,
         dims: int = 8,
         generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(structure, LatentTree) or any(len(own) != 1 for own in structure.variables):
@@ -83,6 +85,7 @@ class TreeMixture(Model):
         self.integrals = nn.ModuleList(
             net(len(block.integrals), outputs=self._size(block.new + block.integrated)) for block in self.plan.blocks
         )
+        self.to(dtype)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate z with a rule; a random rule is taken without its shift."""

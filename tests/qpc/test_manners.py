@@ -91,6 +91,33 @@ def test_integral_circuits_can_be_copied(name, copied):
     assert again.variables == case.circuit.variables
 
 
+def known_chain() -> pc.SequenceModel:
+    net = pc.BayesNet()
+    net.latent("z", pc.LinearGaussian(std=1.0))
+    net.observed("x", pc.LinearGaussian({"z": 1.0}, std=0.5))
+    model = pc.state_space(net, {"z": pc.LinearGaussian({"z": 0.9}, std=0.4)})
+    model.log_prob({"x": [0.1, 0.2]})  # the chain on its grid is kept from now on
+    return model
+
+
+VALUES = [
+    *(pc.simpson(5), pc.gauss_hermite(4), pc.shifted(4), pc.shifted(VECTORS), pc.tensor_grid(pc.gauss_hermite(3), 2)),
+    *(pc.trapezoidal(4).on(0, 1), pc.whole_line(4), pc.chain(3), pc.quad_graph(2, 2)),
+    *(pc.Binomial(3), pc.StudentT(), pc.Discrete(3), pc.MultivariateNormal(dims=2), pc.Cosine()),
+    *(pc.between(1, 2), pc.one_of(["a"]), pc.missing, pc.PICDensity(), pc.PICClassifier(), pc.PICImputer()),
+    *(TABLES["tree"].qpc().mean, TABLES["tree"].qpc().support, CASES["lg_tree"].circuit.exact(), known_chain()),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+@each_copy
+def test_values_can_be_copied(value, copied):
+    other = copied(value)
+    if isinstance(value, pc.SequenceModel):
+        other, value = (model.log_prob({"x": [0.1, 0.2]}) for model in (other, value))
+    assert str(other) == str(value)
+
+
 def test_deep_circuits_can_be_copied():
     depth = sys.getrecursionlimit() + 100
     model = pc.HCLT(pc.chain(depth), pc.Bernoulli(), 2)
@@ -340,7 +367,9 @@ def test_samples_of_any_number(shape):
 
 
 def test_models_are_made_with_a_type():
-    for model in (make_pic(dtype=torch.float64), pc.HCLT(pc.chain(2), pc.Gaussian(), 2, dtype=torch.float64)):
+    double = {"dtype": torch.float64}
+    mixture = pc.TreeMixture(pc.chain(3), pc.Bernoulli(), width=8, dims=2, **double)
+    for model in (make_pic(**double), pc.HCLT(pc.chain(2), pc.Gaussian(), 2, **double), mixture):
         assert {p.dtype for p in model.parameters()} == {torch.float64}
         assert circuit_of(model).dtype == torch.float64
 

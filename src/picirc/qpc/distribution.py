@@ -50,6 +50,12 @@ class Moment(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return repr(self.as_subclass(Tensor))
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.as_subclass(Tensor).detach().__reduce_ex__(protocol)  # a copy is an ordinary tensor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.as_subclass(Tensor).detach().clone()
+
 
 class QPC(Distribution):
     """A probabilistic circuit that approximates an integral circuit: a distribution over its observed variables.

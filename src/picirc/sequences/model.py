@@ -130,6 +130,10 @@ class SequenceModel:
         """The chain on its grid, in double precision."""
         return self._chain_on(1)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the chain, which is evaluated again when it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "chain"}
+
     def _chain_on(self, refine: int) -> Chain:
         with torch.no_grad():
             if isinstance(self.dynamics, StateSpace):
