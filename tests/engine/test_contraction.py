@@ -46,7 +46,7 @@ def test_maxima_do_not_depend_on_the_pieces(case: Case, elements: int, monkeypat
 
     whole = root()
     monkeypatch.setattr(mpe, "_CHUNK_ELEMENTS", elements)
-    monkeypatch.setattr("picirc.engine.steps.CACHE_BYTES", elements)
+    monkeypatch.setattr("picirc.engine.compiled.CACHE_BYTES", elements)
     compiled._ready.clear()
     assert torch.equal(root(), whole)
 

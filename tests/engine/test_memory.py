@@ -13,7 +13,7 @@ from torch.testing import assert_close
 import picirc as pc
 from cases import CASES
 from picirc import memory
-from picirc.engine import steps
+from picirc.engine import compiled as engine
 from picirc.memory import Blocks
 from table_circuits import TABLES, Table, each_table, evidences, holes, near
 
@@ -231,7 +231,7 @@ def test_steps_in_pieces(table, monkeypatch):
         return [values.detach(), *gradients, model().mean(x), *posteriors]
 
     whole = answers()
-    monkeypatch.setattr(steps, "CACHE_BYTES", 1)
+    monkeypatch.setattr(engine, "CACHE_BYTES", 1)
     for found, expected in zip(answers(), whole, strict=True):
         assert_close(found, expected, **near())
 
@@ -242,7 +242,7 @@ def test_steps_of_integral_circuits_in_pieces(name, monkeypatch):
     x = case.data()
     whole = case.integrate(pc.gauss_legendre(6))
     expected = whole.log_prob(x), whole.mean(x)
-    monkeypatch.setattr(steps, "CACHE_BYTES", 1)
+    monkeypatch.setattr(engine, "CACHE_BYTES", 1)
     pieces = case.integrate(pc.gauss_legendre(6))
     assert_close(pieces.log_prob(x), expected[0], **near())
     assert_close(pieces.mean(x), expected[1], **near())

@@ -14,8 +14,7 @@ import torch
 from scipy import stats
 
 import picirc as pc
-from picirc.engine.evidence import Points
-from picirc.engine.regions import Region, Restricted
+from picirc.engine.evidence import Points, Region, Restricted
 from picirc.inputs.correlated import Block
 
 

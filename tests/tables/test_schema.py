@@ -21,7 +21,7 @@ from hypothesis.extra import numpy as hnp
 
 import picirc as pc
 from picirc.data.frames import read_frame
-from picirc.inputs.location import LocationScale
+from picirc.inputs.continuous import LocationScale
 from picirc.tables import Column
 from picirc.tables.fitting import ColumnWarning
 

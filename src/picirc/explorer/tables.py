@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from picirc.engine.regions import Region
+from picirc.engine.evidence import Region
 from picirc.errors import ArgumentError, ImpossibleEvidenceError
 from picirc.explorer.server import Answer, Question, count_of, plain_values
 from picirc.report.material import in_units, limits_of

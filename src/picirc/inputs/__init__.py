@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
+from picirc.inputs.continuous import Gaussian, Laplace, Spiked, StudentT
 from picirc.inputs.discrete import Bernoulli, Binomial, Categorical, Poisson
 from picirc.inputs.family import Family, Natural, as_columns, group_columns, require_support
-from picirc.inputs.location import Gaussian, Laplace, StudentT
-from picirc.inputs.spiked import Spiked
 
 __all__ = [
     "Bernoulli",

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from picirc.autograd import full_precision
 from picirc.errors import StructureError
-from picirc.inputs.location import HALF_LOG_TWO_PI, Gaussian
+from picirc.inputs.continuous import HALF_LOG_TWO_PI, Gaussian
 from picirc.memory import has_values
 
 _RIDGE = 1e-4  # the share of the identity in a correlation matrix, so that it can be factorised in single precision

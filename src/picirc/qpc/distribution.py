@@ -15,8 +15,7 @@ from torch.distributions import Distribution, constraints
 from picirc.autograd import uncompiled
 from picirc.checks import check_integer
 from picirc.engine.compiled import CompiledCircuit, Parameters
-from picirc.engine.evidence import Intervals, Modes, Points
-from picirc.engine.regions import Region, Restricted
+from picirc.engine.evidence import Intervals, Modes, Points, Region, Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.marginals import LatentGrid, LatentPosterior, Marginals, components, covariance, latent_posteriors

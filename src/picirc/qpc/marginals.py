@@ -12,9 +12,8 @@ from torch import Tensor
 
 from picirc.checks import check_integer
 from picirc.engine.compiled import CompiledCircuit, Parameters
-from picirc.engine.evidence import Evidence, Points, Weighted
+from picirc.engine.evidence import Evidence, Points, Restricted, Weighted
 from picirc.engine.inputs import fold, pieces, with_parents
-from picirc.engine.regions import Restricted
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.qpc.validation import as_rows, check_possible

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.engine.compiled import CompiledCircuit, Parameters, Values
+from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Values
 from picirc.engine.evidence import Evidence, Modes, Points
 from picirc.engine.schedule import InputStep, MixStep, SumStep
-from picirc.engine.steps import Ready
 from picirc.inputs import Family
 from picirc.inputs.discrete import read_table
 from picirc.native import kernels_for

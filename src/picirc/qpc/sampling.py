@@ -15,12 +15,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from picirc.engine.compiled import CompiledCircuit, Parameters, Values
-from picirc.engine.evidence import Points
+from picirc.engine.compiled import CompiledCircuit, Parameters, Ready, Target, Values
+from picirc.engine.evidence import Points, Restricted
 from picirc.engine.inputs import pieces
-from picirc.engine.regions import Restricted
 from picirc.engine.schedule import InputStep, MixStep, SumStep
-from picirc.engine.steps import Ready, Target
 from picirc.inputs import Family
 from picirc.native import kernels_for
 from picirc.qpc.validation import check_possible

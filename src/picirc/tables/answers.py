@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from picirc.engine.evidence import Points
-from picirc.engine.regions import Region, Restricted
+from picirc.engine.evidence import Points, Region, Restricted
 from picirc.engine.schedule import InputStep
 from picirc.inputs import Family, Spiked
 from picirc.inputs.correlated import Block

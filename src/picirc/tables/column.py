@@ -27,10 +27,10 @@ from picirc.data.frames import (
     few,
     read_frame,
 )
-from picirc.engine.regions import Region
+from picirc.engine.evidence import Region
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
-from picirc.inputs.location import LocationScale
+from picirc.inputs.continuous import LocationScale
 from picirc.io.describe import build_family, choice, describe_family, only, take
 
 Numbers = npt.NDArray[np.float64]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from picirc.data.dates import is_date, is_iso, read_dates
 from picirc.data.frames import column_named, is_missing, read_frame
-from picirc.engine.regions import Region
+from picirc.engine.evidence import Region
 from picirc.errors import ArgumentError
 from picirc.tables.column import EMPTY, Column, Numbers
 from picirc.tables.schema import Schema

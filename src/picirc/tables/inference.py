@@ -20,7 +20,7 @@ from picirc.data.frames import Cells, Frame, Label, column_named, few
 from picirc.data.tables import disguised, dtype_for
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT
-from picirc.inputs.location import LocationScale
+from picirc.inputs.continuous import LocationScale
 from picirc.tables.column import EMPTY, KINDS, SCORES, Column, Declared, Numbers
 from picirc.tables.defaults import (
     DECIMAL_STEPS,

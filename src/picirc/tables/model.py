@@ -18,7 +18,7 @@ from torch import Tensor
 from picirc.checks import check_choice, check_integer
 from picirc.data.dates import objects_of
 from picirc.data.frames import Array, Frame, plain, read_frame
-from picirc.engine.regions import Region
+from picirc.engine.evidence import Region
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.io import load_described, save
