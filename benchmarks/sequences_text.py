@@ -13,7 +13,7 @@ import torch
 
 import picirc as pc
 from picirc.sequences.chain import Batch
-from picirc.sequences.neural import SequencePIC, initialise, normal_points
+from picirc.sequences.dynamics import SequencePIC, initialise, normal_points
 
 
 def main() -> None:

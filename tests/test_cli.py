@@ -18,8 +18,8 @@ import torch
 
 import picirc as pc
 from picirc.cli import main
+from picirc.cli.commands import TrainingOptions
 from picirc.cli.files import encode_png
-from picirc.cli.options import TrainingOptions
 from picirc.learning import loop
 from processes import Program
 

@@ -14,15 +14,14 @@ from torch import Tensor
 from picirc.checks import check_integer
 from picirc.circuit import Circuit
 from picirc.errors import ArgumentError, IntractableError
-from picirc.explorer.tables import TableQuestions
+from picirc.explorer.pages import TableQuestions
 from picirc.hclt import HCLT
 from picirc.learning.history import History
 from picirc.pic import PIC
 from picirc.qpc.distribution import QPC
 from picirc.quadrature import Rule, gauss_hermite, gauss_legendre, trapezoidal
-from picirc.report.columns import depths_of, rows_of
 from picirc.report.drawing import shorten
-from picirc.report.material import in_units
+from picirc.report.sections import depths_of, in_units, rows_of
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel
 

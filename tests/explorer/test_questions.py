@@ -12,7 +12,7 @@ import torch
 
 import picirc as pc
 from picirc.explorer import make_page
-from picirc.explorer.tables import TableQuestions
+from picirc.explorer.pages import TableQuestions
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from picirc.report.material import gather
+from picirc.report.sections import gather
 from picirc.tables import fit_table
 
 ROWS = 160

@@ -9,9 +9,8 @@ import torch
 from report_cases import cells_of
 
 import picirc as pc
-from picirc.report.material import gather
-from picirc.report.surprises import anomalies_section as section
-from picirc.report.surprises import surprises
+from picirc.report.sections import anomalies_section as section
+from picirc.report.sections import gather, surprises
 from picirc.tables.answers import strange_cells
 from picirc.tables.column import Column
 

@@ -9,9 +9,8 @@ import torch
 from scipy import stats
 
 import picirc as pc
-from picirc.report import surprises
-from picirc.report.material import gather
-from picirc.report.surprises import Ranks, all_ranks, calibration_section, conditional_ranks
+from picirc.report import sections
+from picirc.report.sections import Ranks, all_ranks, calibration_section, conditional_ranks, gather
 from picirc.tables import fit_table
 from picirc.tables.answers import given_others
 
@@ -80,7 +79,7 @@ def test_constant_and_empty_columns_are_not_judged():
 
 
 def test_of_many_columns_the_worst_are_in_view(monkeypatch, material):
-    monkeypatch.setattr(surprises, "_SHOWN", 2)
+    monkeypatch.setattr(sections, "_SHOWN", 2)
     page = calibration_section(material)
     found, _ = all_ranks(material)
     worst = sorted(found, key=lambda ranks: -ranks.distance * math.sqrt(len(ranks.values)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 from report_cases import SVG, parsed
 
-from picirc.report.columns import curves
-from picirc.report.columns import training_section as section
+from picirc.report.sections import curves
+from picirc.report.sections import training_section as section
 
 
 class Stand:

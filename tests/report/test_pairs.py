@@ -4,9 +4,8 @@ from __future__ import annotations
 import numpy as np
 from report_cases import SVG, parsed
 
-from picirc.report.columns import pairs_section as section
-from picirc.report.columns import strongest_pairs
-from picirc.report.material import Field, densities, edges_of, gather
+from picirc.report.sections import Field, densities, edges_of, gather, strongest_pairs
+from picirc.report.sections import pairs_section as section
 from picirc.structure.information import mutual_information
 from picirc.tables import fit_table
 

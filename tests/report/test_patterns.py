@@ -6,9 +6,8 @@ from collections import Counter
 import numpy as np
 from report_cases import cells_of, parsed
 
-from picirc.report.columns import columns_section as section
-from picirc.report.columns import patterns
-from picirc.report.material import gather
+from picirc.report.sections import columns_section as section
+from picirc.report.sections import gather, patterns
 from picirc.tables import fit_table
 
 

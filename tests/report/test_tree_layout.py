@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from report_cases import SVG, parsed
 
 import picirc as pc
-from picirc.report.columns import edge_information, layout, rows_of
-from picirc.report.columns import tree_section as section
+from picirc.report.sections import edge_information, layout, rows_of
+from picirc.report.sections import tree_section as section
 
 TREES = st.builds(pc.random_tree, st.integers(1, 70), st.integers(0, 10**6))
 

@@ -17,7 +17,7 @@ from safetensors.torch import load
 import picirc as pc
 from picirc.io import files
 from picirc.sequences.chain import Batch
-from picirc.sequences.neural import SequencePIC, initialise, normal_points
+from picirc.sequences.dynamics import SequencePIC, initialise, normal_points
 
 SMALL = {"dims": 1, "points": 16, "steps": 30, "settings": {"width": 8, "rank": 2, "validate_every": 10}}
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line.
 
-``commands`` and ``options`` define the interface. The other modules, and torch with them, are imported when a command
-runs, so that ``picirc --help`` is fast.
+``commands`` defines the interface. The other modules, and torch with them, are imported when a command runs, so that
+``picirc --help`` is fast.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from picirc import data
 from picirc.checks import check_integer
-from picirc.cli.options import DataOptions, FitOptions, TableOptions
+from picirc.cli.commands import DataOptions, FitOptions, TableOptions
 from picirc.data.dataset import Dataset, Provenance, hold_out
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.streams import Stream, open_stream

@@ -24,8 +24,16 @@ import torch
 from picirc import __version__
 from picirc.atomic import replace_files
 from picirc.checks import check_integer
+from picirc.cli.commands import (
+    FitOptions,
+    ModelOptions,
+    OutputOptions,
+    QueryOptions,
+    TrainingOptions,
+    differing,
+    refuse,
+)
 from picirc.cli.files import describe_data, read_data
-from picirc.cli.options import FitOptions, ModelOptions, OutputOptions, QueryOptions, TrainingOptions, differing, refuse
 from picirc.cli.use import MAKER, RULES, as_columns, make_circuit, scores, tell
 from picirc.data.dataset import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame

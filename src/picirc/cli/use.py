@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that use a model, for a single table; ``folders`` is for many files."""
+"""The commands that use a model."""
 
 from __future__ import annotations
 
 import io
 import math
 import sys
+import time
 import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TextIO, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +21,7 @@ import torch
 
 from picirc.atomic import replace_files
 from picirc.checks import check_integer
+from picirc.cli.commands import DataOptions, FolderOptions, QueryOptions, TableOptions, refuse
 from picirc.cli.files import (
     WRITABLE,
     check_output,
@@ -27,7 +30,6 @@ from picirc.cli.files import (
     read_data,
     read_table,
 )
-from picirc.cli.options import DataOptions, QueryOptions, TableOptions
 from picirc.compile.integrate import compiled_of
 from picirc.data.frames import Frame, few, numbered
 from picirc.data.tables import cell_text, dtype_for, encode_table, typed_cells
@@ -52,11 +54,12 @@ from picirc.quadrature import (
 )
 from picirc.report import write_report
 from picirc.sequences import SequenceModel, write_sequence_report
-from picirc.sequences.neural import KIND
+from picirc.sequences.dynamics import KIND
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
 from picirc.tables.column import EMPTY, Column
 from picirc.tables.evidence import between, missing, observed, one_of
+from picirc.tables.mapping import mapper, plan_spread
 from picirc.tables.model import TableModel
 from picirc.tables.schema import Schema
 
@@ -627,3 +630,73 @@ def _bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+# score, impute and classify for a folder of Parquet files
+
+
+_SECONDS_PER_LINE = 10.0
+
+
+def map_folder(
+    model: Path,
+    source: Path,
+    out: Path | None,
+    files: FolderOptions,
+    reading: TableOptions,
+    task: str,
+    refused: Mapping[str, Any],
+    **options: Any,
+) -> None:
+    """Map a folder of Parquet files to another one.
+
+    ``task`` and ``options`` are arguments of ``pc.mapper``. Options in ``reading`` and ``refused`` do not apply to
+    Parquet files, and raise an error if they are given.
+    """
+    got = "a folder of Parquet files"
+    refuse((reading,), "a single table", got)
+    for name, value in refused.items():
+        if value not in (None, ()):
+            raise ArgumentError(name, "a single table", got, "omit it")
+    if out is None:
+        raise ArgumentError("--out", "a folder for the results", "none", "add -o and the name of a folder")
+    if options.get("how") != "sample":
+        options.pop("seed", None)
+    spread = plan_spread(
+        mapper(find_model(model), task, **options), source, out,
+        workers=files.workers, resume=files.resume, overwrite=files.overwrite,
+    )  # fmt: skip
+    rows, todo = (sum(each.rows for each in part) for part in (spread.fragments, spread.pending))
+    tell(f"{rows:,} rows in {len(spread.fragments):,} files; to do: {todo:,} rows in {len(spread.pending):,} files")
+    tell(f"{spread.workers} processes, which need less than {spread.ceiling / 2**30:.1f} GiB of memory together")
+    started = time.perf_counter()
+    with _progress(todo, sys.stderr) as progress:
+        spread.run(progress)
+    pace = todo / max(time.perf_counter() - started, 1e-9)
+    say(f"{task}: {todo:,} rows, {pace:,.0f} rows per second; saved {out}")
+
+
+@contextmanager
+def _progress(rows: int, stream: TextIO) -> Iterator[Any]:
+    """Show the progress and the speed: as a bar on a terminal, elsewhere as a line every ten seconds."""
+    last = started = time.perf_counter()
+
+    def pace(done: int) -> str:
+        return f"{done / (time.perf_counter() - started):,.0f} rows per second"
+
+    def show(done: int) -> None:
+        nonlocal last
+        if time.perf_counter() - last >= _SECONDS_PER_LINE:
+            last = time.perf_counter()
+            print(f"{done:,} of {rows:,} rows, {pace(done)}", file=stream)
+
+    if not stream.isatty():
+        yield show
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (MofNCompleteColumn(), TextColumn("rows"), BarColumn(), TextColumn("{task.fields[pace]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(file=stream)) as bar:
+        task = bar.add_task("", total=rows, pace="…")
+        yield lambda done: bar.update(task, completed=done, pace=pace(done))

@@ -14,15 +14,14 @@ import torch
 from picirc.circuit import Circuit
 from picirc.data import Dataset
 from picirc.errors import ArgumentError
-from picirc.explorer.pages import CircuitQuestions, PictureQuestions, SequenceQuestions
+from picirc.explorer.pages import CircuitQuestions, PictureQuestions, SequenceQuestions, TableQuestions
 from picirc.explorer.server import Explorer, Page
-from picirc.explorer.tables import TableQuestions
 from picirc.hclt import HCLT
 from picirc.io import describe, load
 from picirc.pic import PIC, Ensemble
 from picirc.qpc.distribution import QPC
 from picirc.sequences import SequenceModel
-from picirc.sequences.neural import KIND
+from picirc.sequences.dynamics import KIND
 from picirc.structure.bayesnet import BayesNet
 from picirc.structure.trees import LatentTree
 from picirc.tables import TableModel

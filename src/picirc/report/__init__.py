@@ -13,11 +13,18 @@ import numpy as np
 
 from picirc.atomic import replace_files
 from picirc.checks import check_integer
-from picirc.report.columns import columns_section, pairs_section, training_section, tree_section
 from picirc.report.drawing import Markup, label, percent, section, tag, tiles
 from picirc.report.drawing import page as framed
-from picirc.report.material import Material, gather
-from picirc.report.surprises import anomalies_section, calibration_section
+from picirc.report.sections import (
+    Material,
+    anomalies_section,
+    calibration_section,
+    columns_section,
+    gather,
+    pairs_section,
+    training_section,
+    tree_section,
+)
 from picirc.tables import TableModel
 
 __all__ = ["write_report"]

@@ -18,8 +18,8 @@ from picirc.checks import check_integer
 from picirc.errors import ArgumentError
 from picirc.sequences.chain import Batch
 from picirc.sequences.data import SchemaColumns, gaps_of, read_sequences, step_length
+from picirc.sequences.dynamics import SequencePIC, initialise, normal_points
 from picirc.sequences.model import SequenceModel
-from picirc.sequences.neural import SequencePIC, initialise, normal_points
 from picirc.tables import Schema
 
 Callback = Callable[[Mapping[str, float]], None]

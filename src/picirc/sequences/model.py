@@ -22,8 +22,7 @@ from picirc.inputs import Family
 from picirc.quadrature import Rule
 from picirc.sequences.chain import Batch, Chain
 from picirc.sequences.data import Columns, SchemaColumns, Sequences, as_times, columns_of, gaps_of, read_sequences
-from picirc.sequences.known import DEFAULT_RULE, StateSpace
-from picirc.sequences.neural import SequencePIC, load_chain, normal_points, save_chain
+from picirc.sequences.dynamics import DEFAULT_RULE, SequencePIC, StateSpace, load_chain, normal_points, save_chain
 from picirc.structure.bayesnet import BayesNet
 
 Numbers = npt.NDArray[np.float64]

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections on training, dependencies, pairs of columns, and the columns themselves."""
+"""The sections of a report, and what they show: the table, rows drawn from the model, and mutual information."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from scipy import stats
+from torch import Tensor
 
 from picirc.checks import is_number
 from picirc.report.drawing import (
@@ -18,6 +23,7 @@ from picirc.report.drawing import (
     Bare,
     Markup,
     Scale,
+    band,
     bars,
     dots,
     drawing,
@@ -34,8 +40,151 @@ from picirc.report.drawing import (
     tag,
     text_width,
 )
-from picirc.report.material import Array, Field, Material, category_shares, densities, edges_of
-from picirc.structure.trees import LatentTree
+from picirc.structure.information import mutual_information
+from picirc.structure.trees import LatentTree, maximum_spanning_tree
+from picirc.tables import TableModel
+from picirc.tables.answers import Cell, CellDistributions, given_others, strange_cells
+
+Array = npt.NDArray[np.float64]
+
+FEWEST_DRAWN, MOST_DRAWN = 500, 4000  # rows drawn from the model, whatever the table has
+_RANGE = 0.005  # the fraction of values that may lie beyond each end of an axis
+_ROOM = 0.1  # how far an axis extends beyond these quantiles, relative to their distance
+_MOST_UNIT_BINS = 40  # counts with fewer different values have a bin for each
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A column of the table and the same column of the rows drawn from the model."""
+
+    name: str
+    kind: str  # the kind of its distribution
+    labels: tuple[str, ...]  # the names of its categories; empty for numbers
+    whole: bool  # whether its numbers are counts
+    data: Array  # the values in the units of the table, or the codes of categories; NaN where missing
+    drawn: Array  # the same for the rows drawn
+
+    @property
+    def observed(self) -> Array:
+        """The values that are not missing."""
+        return self.data[~np.isnan(self.data)]
+
+    @property
+    def empty(self) -> bool:
+        """Whether all values are missing."""
+        return bool(np.isnan(self.data).all())
+
+    def limits(self) -> tuple[float, float]:
+        """The range of an axis, without outliers."""
+        return limits_of(self.observed if not self.empty else self.drawn, 0.02)
+
+    def shares(self) -> tuple[Array, Array]:
+        """The shares of the categories in the data and in the rows drawn."""
+        return category_shares(self.observed, len(self.labels)), category_shares(self.drawn, len(self.labels))
+
+
+def limits_of(values: Array, margin: float) -> tuple[float, float]:
+    """The range of an axis: all values but a few outliers, and a margin relative to its length."""
+    low, high = np.quantile(values, [_RANGE, 1 - _RANGE])
+    room = _ROOM * (high - low)
+    low, high = max(low - room, values.min()), min(high + room, values.max())
+    room = margin * (high - low) if high > low else max(abs(float(low)), 1.0) / 2
+    return float(low - room), float(high + room)
+
+
+def category_shares(codes: Array, count: int) -> Array:
+    """The relative frequency of each of ``count`` codes."""
+    found: Array = np.bincount(codes.astype(np.intp), minlength=count) / max(len(codes), 1)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """A model, a table, and rows drawn from the model for comparison."""
+
+    model: TableModel
+    fields: tuple[Field, ...]  # its columns
+    encoded: Tensor  # the table as the circuit takes it, `(rows, columns)`
+    drawn: Tensor  # rows drawn from the circuit, in the same form
+    information: Array  # the mutual information between every two columns of the table, in nats
+    drawn_information: Array  # the same for the rows drawn
+    seed: int  # determines everything random
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the table."""
+        return len(self.encoded)
+
+    @cached_property
+    def tree(self) -> LatentTree:
+        """The maximum spanning tree of the mutual information between columns; the model may have another tree."""
+        if len(self.fields) == 1:
+            return LatentTree((-1,), ((0,),))
+        return LatentTree.from_edges(maximum_spanning_tree(self.information))
+
+    @cached_property
+    def log_densities(self) -> Array:
+        """The log-density of every row of the table, in its units."""
+        return self.model.log_density_of_encoded(self.encoded.numpy())
+
+    def some(self, most: int, purpose: int) -> npt.NDArray[np.intp]:
+        """At most ``most`` rows of the table; each purpose has its own random numbers."""
+        return some_rows(self.rows, most, (self.seed, purpose))
+
+
+def some_rows(rows: int, most: int, seed: tuple[int, ...]) -> npt.NDArray[np.intp]:
+    """All rows or, if there are too many, a random choice of them, in ascending order."""
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
+def gather(model: TableModel, table: Any, seed: int) -> Material:
+    """Encode the table, draw rows from the model, and estimate the mutual information between columns."""
+    encoded = np.asarray(model.schema.encode(table), np.float64)
+    count = int(np.clip(len(encoded), FEWEST_DRAWN, MOST_DRAWN))
+    qpc = model.qpc
+    drawn = qpc.sample(count, generator=torch.Generator(device=qpc.device).manual_seed(seed)).double().cpu()
+    fields = tuple(
+        Field(
+            column.name,
+            column.kind,
+            tuple(map(str, column.categories)) if column.coded else (),
+            column.family.discrete and not column.coded,
+            in_units(column, encoded[:, place]),
+            in_units(column, drawn[:, place].numpy()),
+        )
+        for place, column in enumerate(model.schema.columns)
+    )
+    kinds = ["categorical" if column.coded else "ordinal" for column in model.schema.columns]
+    # As many rows of both, because the estimate depends on the number of rows.
+    data = encoded[some_rows(len(encoded), count, (seed, 0))]
+    both = [mutual_information(rows[:, : len(kinds)], kinds) for rows in (data, drawn[: len(data)].numpy())]
+    return Material(model, fields, torch.as_tensor(encoded), drawn, both[0], both[1], seed)
+
+
+def in_units(column: Any, codes: Array) -> Array:
+    """Numbers in the units of the table; categories keep their codes."""
+    return codes if column.coded else column.numbers(codes)
+
+
+def edges_of(field: Field, most: int) -> Array:
+    """The edges of the bins of a column of numbers. Counts lie in the middle of their bins."""
+    low, high = field.limits()
+    values = field.observed if not field.empty else field.drawn
+    if field.whole:
+        first, last = math.floor(low), math.ceil(high)
+        width = max(1, math.ceil((last - first + 1) / min(most, _MOST_UNIT_BINS)))
+        return np.arange(first, last + width + 1, width, dtype=np.float64) - 0.5
+    count = int(np.clip(2 * round(len(values) ** (1 / 3)), 8, most))
+    return np.linspace(low, high, count + 1)
+
+
+def densities(values: Array, edges: Array) -> Array:
+    """The share of the values in each bin divided by its width. The total includes values outside."""
+    counts = np.histogram(values, edges)[0]
+    return counts / (max(len(values), 1) * np.diff(edges))
+
 
 MOST_PATTERNS = 8
 _CUT = 0.1  # the first part of the training, which does not determine the range of the plot
@@ -467,3 +616,201 @@ def _bar_panels(field: Field, picked: Sequence[Two], titles: Sequence[str]) -> l
         groups.append(found)
     top = max((max(shares) for group in groups for _, *shares in group), default=1.0) or 1.0
     return [grouped_bars(group, _PANEL[0], top, title) for group, title in zip(groups, titles, strict=True)]
+
+
+LogDensity = Callable[[Array], Array]
+
+BINS = 10
+MOST_RANKED_ROWS = 1000
+_MOST_NUMBERS = 2**26  # held in memory at once
+_FEWEST_ROWS = 100
+_SHOWN = 24  # columns that are visible, the worst first; the others are folded
+_CRITICAL = 1.63  # the distance of a calibrated column with n values exceeds this over √n with probability 1 %
+
+MOST_ROWS = 12
+_CELLS = 3  # named of each row
+_SURPRISING = 0.05  # a cell is named when a value at least as extreme is less probable than this
+_MOST_PATTERN_ROWS = 20_000  # searched for combinations of missing cells
+_SHRINK = 1e-3
+_FIGURES = {"row": "n", "log-density": "n roomy", "surprise": "n"}  # and their classes
+
+
+# Calibration
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The probability integral transforms of the values of a column."""
+
+    name: str  # the name of the column
+    values: Array  # one for each observed value; uniform in [0, 1] if the conditional distributions are right
+
+    @cached_property
+    def distance(self) -> float:
+        """The Kolmogorov–Smirnov distance from the uniform distribution."""
+        ordered, count = np.sort(self.values), len(self.values)
+        shares = np.arange(count + 1) / count
+        return float(max((shares[1:] - ordered).max(), (ordered - shares[:-1]).max()))
+
+    @property
+    def off(self) -> bool:
+        """Whether the distance is significant."""
+        return self.distance > _CRITICAL / math.sqrt(len(self.values))
+
+
+def conditional_ranks(cells: CellDistributions, uniform: Tensor) -> Tensor:
+    """The probability integral transform ``P(X < x | others) + U · P(X = x | others)`` of every cell of a column.
+
+    Args:
+        cells: The distributions of the cells.
+        uniform: ``(cells,)``, random numbers U in [0, 1), which are used for discrete columns.
+    """
+    below = cells.at_most()
+    if cells.parts[0][0].discrete:
+        below = below - uniform * cells.exactly()
+    return below.clamp(0, 1)
+
+
+def all_ranks(material: Material) -> tuple[list[Ranks], list[str]]:
+    """The ranks of every column that is not constant, and the columns whose family has no distribution function."""
+    qpc = material.model.qpc
+    afford = _MOST_NUMBERS // qpc.compiled.elements
+    chosen = material.some(int(np.clip(afford, _FEWEST_ROWS, MOST_RANKED_ROWS)), purpose=2)
+    rows = material.encoded[torch.as_tensor(chosen)]
+    rng = np.random.default_rng((material.seed, 3))
+    found, without = [], []
+    for cells in given_others(qpc, rows, len(material.fields)):
+        name = material.fields[cells.column].name
+        if not material.fields[cells.column].labels and len(cells.values.unique()) == 1:
+            continue  # a constant says nothing about calibration
+        try:
+            ranks = conditional_ranks(cells, torch.as_tensor(rng.random(len(cells.values))).to(cells.values))
+        except NotImplementedError:
+            without.append(name)
+        else:
+            found.append(Ranks(name, ranks.double().cpu().numpy()))
+    return found, without
+
+
+def calibration_section(material: Material) -> Markup:
+    """A histogram for each column, the worst first."""
+    found, without = all_ranks(material)
+    if not found:
+        return tag("p", "No column has enough different values.", class_="note")
+    found.sort(key=lambda ranks: -ranks.distance * math.sqrt(len(ranks.values)))
+    off = sum(ranks.off for ranks in found)
+    used = max(len(ranks.values) for ranks in found)
+    many = {0: "No column is", 1: "One column is"}.get(off, f"{off} columns are")
+    words = (
+        f"{many} not uniform at a significance level of 1 %, of {len(found)}; {used:,} rows were used. "
+        "The grey band contains 95 % of the bars of a uniform distribution."
+    )
+    parts = [tag("p", words, class_="note")]
+    panels = [_panel(ranks) for ranks in found]
+    parts.append(tag("div", *panels[:_SHOWN], class_="facets small"))
+    if panels[_SHOWN:]:
+        summary = tag("summary", f"The other {len(panels) - _SHOWN} columns")
+        parts.append(tag("details", summary, tag("div", *panels[_SHOWN:], class_="facets small")))
+    if without:
+        parts.append(tag("p", f"Without a distribution function: {', '.join(without)}.", class_="note"))
+    return Markup("".join(parts))
+
+
+def _panel(ranks: Ranks) -> Markup:
+    count = len(ranks.values)
+    heights = np.histogram(ranks.values, BINS, (0.0, 1.0))[0] * (BINS / count)  # 1 if uniform
+    low, high = stats.binom.interval(0.95, count, 1 / BINS)
+    low, high = float(low) * BINS / count, float(high) * BINS / count
+    top = max(2.0, 1.05 * float(heights.max()), 1.05 * high)
+    axes = Axes(170.0, 108.0, (0.0, 1.0), (0.0, top), x_ticks=2, y_ticks=2)
+    marks = band(axes, low, high), bars(axes, np.linspace(0, 1, BINS + 1), heights, "off" if ranks.off else "data")
+    words = f"distance {label(ranks.distance, 0.01)}" + (" – off" if ranks.off else "")
+    name = tag("b", shorten(ranks.name, 15), title=ranks.name)
+    picture = axes.draw(*marks, title=f"Calibration of {ranks.name}")
+    return tag("div", tag("p", name, tag("small", words), class_="side"), picture)
+
+
+# The most surprising rows
+
+
+def surprises(log_density: LogDensity, rows: Array, values: Array, drawn: Array) -> tuple[Array, Array]:
+    """The expected log-density of a row with the same missing cells, minus the log-density of the row.
+
+    Densities of different cells cannot be compared directly. The expectation is estimated from rows drawn from the
+    model, with cells removed as in rows of the table. It is linear in the indicators of missing cells.
+
+    Args:
+        log_density: The log-density of rows, with NaN where cells are missing.
+        rows: ``(rows, columns)``; NaN is missing.
+        values: Their log-densities.
+        drawn: Complete rows drawn from the model.
+
+    Returns:
+        The surprise in nats of the rows, and of the rows drawn, each with the missing cells of a row of the table.
+    """
+    missing = np.isnan(rows)
+    patterns = np.unique(missing[:: 1 + len(rows) // _MOST_PATTERN_ROWS], axis=0)
+    masks = patterns[np.arange(len(drawn)) % len(patterns)]  # rare patterns as often as frequent ones
+    theirs = log_density(np.where(masks, np.nan, drawn))
+    design = _design(masks)[np.isfinite(theirs)]
+    square = design.T @ design + _SHRINK * np.eye(design.shape[1])
+    weights = np.linalg.solve(square, design.T @ theirs[np.isfinite(theirs)])
+    same = missing[np.arange(len(drawn)) % len(rows)]
+    return (
+        _design(missing) @ weights - values,
+        _design(same) @ weights - log_density(np.where(same, np.nan, drawn)),
+    )
+
+
+def _design(missing: npt.NDArray[np.bool_]) -> Array:
+    return np.column_stack([np.ones(len(missing)), missing])
+
+
+def anomalies_section(material: Material) -> Markup:
+    """A table of the most surprising rows, and a histogram of all surprises."""
+    rows, values = material.encoded, material.log_densities
+    density = material.model.log_density_of_encoded
+    found, drawn = surprises(density, rows.numpy(), values, material.drawn.numpy())
+    order = np.argsort(-found, kind="stable")[:MOST_ROWS]
+    strange = strange_cells(material.model.qpc, rows[torch.as_tensor(order)], material.model.schema.columns)
+    lines = []
+    for row, cells in zip(order.tolist(), strange, strict=True):
+        named = [cell for cell in cells[:_CELLS] if cell.tail < _SURPRISING]
+        words = [_words(material, row, cell) for cell in named] or [tag("li", "no single cell", class_="quiet")]
+        numbers = (f"{row:,}", label(float(values[row]), 0.1), label(float(found[row]), 0.1))
+        figures = (tag("td", text, class_=class_) for text, class_ in zip(numbers, _FIGURES.values(), strict=True))
+        lines.append(tag("tr", *figures, tag("td", tag("ul", *words))))
+    heads = [tag("th", text, class_=class_) for text, class_ in _FIGURES.items()]
+    head = tag("thead", tag("tr", *heads, tag("th", "surprising cells")))
+    table = tag("table", head, tag("tbody", *lines))
+    return tag(
+        "div", tag("div", table, class_="scroll", tabindex=0), _surprise_plot(found, drawn), class_="beside wide-first"
+    )
+
+
+def _words(material: Material, row: int, cell: Cell) -> Markup:
+    field = material.fields[cell.column]
+    has, wanted = (
+        shorten(field.labels[int(value)], 24) if field.labels else label(value)
+        for value in (float(field.data[row]), cell.expected)
+    )
+    chance = label(cell.tail, digits=2) if cell.tail >= 1e-6 else "< 1e-6"
+    name = tag("b", shorten(field.name, 28), title=field.name)
+    return tag(
+        "li", name, f" is {has}, expected {wanted} ", tag("small", f"p {'=' if chance[0] != '<' else ''} {chance}")
+    )
+
+
+def _surprise_plot(found: Array, drawn: Array) -> Markup:
+    """Histograms of the surprise of the rows, and of rows drawn from the model."""
+    both = np.concatenate([found, drawn])
+    low, high = map(float, np.quantile(both[np.isfinite(both)], [0.001, 0.995]))  # outliers are in the table
+    edges = np.linspace(low, max(high, low + 1.0), 31)
+    heights = densities(found, edges), densities(drawn, edges)
+    axes = Axes(
+        300.0, 220.0, (low, float(edges[-1])), (0.0, 1.05 * float(np.max(heights))), "surprise (nats)", y_ticks=0
+    )
+    picture = axes.draw(
+        bars(axes, edges, heights[0], "data"), steps(axes, edges, heights[1], "drawn"), title="Surprise"
+    )
+    return tag("div", picture, key())
