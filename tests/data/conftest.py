@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from picirc.data import files
-from picirc.data.files import SETS
+from picirc.data import datasets
+from picirc.data.datasets import SETS
 
 
 class Server(ThreadingHTTPServer):
@@ -73,6 +73,6 @@ def _small_files(request, monkeypatch):
     """Let small files stand for those of the known sets, but for the tests of the checksums themselves."""
     if "checksums" in request.keywords:
         return
-    monkeypatch.setattr(files, "verify_present", lambda path, file: None)
+    monkeypatch.setattr(datasets, "verify_present", lambda path, file: None)
     for name, known in SETS.items():
         monkeypatch.setitem(SETS, name, replace(known, archive_sha256=""))

@@ -8,7 +8,7 @@ import pytest
 from data_files import binary_bytes, binary_rows, write, write_binary
 
 from picirc import data
-from picirc.data.dataset import read_binary
+from picirc.data.datasets import read_binary
 from picirc.errors import ArgumentError
 
 

@@ -15,8 +15,8 @@ from data_files import binary_bytes, binary_rows, idx_bytes
 
 from picirc import data
 from picirc.atomic import replacing
-from picirc.data import DownloadError, files
-from picirc.data.files import SETS, FileSet, PublicFile, obtain
+from picirc.data import DownloadError, datasets
+from picirc.data.datasets import SETS, FileSet, PublicFile, obtain
 from picirc.errors import ArgumentError
 
 CONTENT = b"0,1\n1,0\n"
@@ -143,7 +143,7 @@ def test_a_file_that_is_there_already_is_verified_once(tmp_path, monkeypatch):
         obtain(file_set(), tmp_path)
     two.write_bytes(CONTENT)
     read = []
-    monkeypatch.setattr(files, "verify_file", lambda path, file: read.append(path))
+    monkeypatch.setattr(datasets, "verify_file", lambda path, file: read.append(path))
     for _ in range(3):
         assert obtain(file_set(), tmp_path) == [one, two]
     assert read == [two]  # the other was read before

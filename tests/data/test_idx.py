@@ -9,7 +9,7 @@ from data_files import idx_bytes, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from picirc.data.files import idx_shape, read_idx
+from picirc.data.datasets import idx_shape, read_idx
 from picirc.errors import ArgumentError
 
 IMAGES = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)

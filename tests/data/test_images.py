@@ -6,7 +6,7 @@ import pytest
 from data_files import idx_bytes, random_images, write, write_images
 
 from picirc import data
-from picirc.data.dataset import hold_out
+from picirc.data.datasets import hold_out
 from picirc.errors import ArgumentError
 
 TRAIN, TEST = random_images(60, seed=1), random_images(10, seed=2)

@@ -11,7 +11,7 @@ import torch
 from data_files import binary_rows, write_binary
 
 from picirc import data
-from picirc.data.files import SETS
+from picirc.data.datasets import SETS
 from picirc.errors import ArgumentError
 
 

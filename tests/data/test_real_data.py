@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from picirc import data
-from picirc.data.files import SETS, find, open_unpacked
+from picirc.data.datasets import SETS, find, open_unpacked
 
 FOLDER = os.environ.get("PICIRC_DATA")
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from picirc import data
-from picirc.data import files, tables
+from picirc.data import datasets, tables
 from picirc.errors import ArgumentError
 
 NAN = float("nan")
@@ -290,7 +290,7 @@ def test_a_million_names_are_checked_in_no_time(tmp_path):
 
 
 def test_a_compressed_file_expands_only_so_far(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_USUAL_TEXT", 1000)
+    monkeypatch.setattr(datasets, "_USUAL_TEXT", 1000)
     path = tmp_path / "bomb.csv.gz"
     path.write_bytes(gzip.compress(b"x,y\n" + b"1,2\n" * 100_000))
     with pytest.raises(ArgumentError, match=r"expands to at most .*--largest.*decompress it first"):

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 
 import picirc as pc
-from picirc.data.dates import days_of, is_iso, moments_of, objects_of, read_dates
-from picirc.data.frames import read_frame
+from picirc.data.frames import days_of, is_iso, moments_of, objects_of, read_dates, read_frame
 from picirc.tables import Schema
 
 ROWS = 60

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import picirc as pc
-from picirc.data.dataset import hold_out
+from picirc.data.datasets import hold_out
 from picirc.tables import Defaults, choose
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import csv
 
 import picirc as pc
-from picirc.data.streams import open_stream
+from picirc.data.tables import open_stream
 from picirc.errors import ArgumentError
 from picirc.learning.processes import Processes
 from picirc.structure.information import mutual_information

@@ -19,10 +19,9 @@ import numpy.typing as npt
 from picirc import data
 from picirc.checks import check_integer
 from picirc.cli.commands import DataOptions, FitOptions, TableOptions
-from picirc.data.dataset import Dataset, Provenance, hold_out
+from picirc.data.datasets import Dataset, Provenance, hold_out
 from picirc.data.frames import Frame, few, numbered
-from picirc.data.streams import Stream, open_stream
-from picirc.data.tables import ENDINGS, MISSING, dtype_for, read_file
+from picirc.data.tables import ENDINGS, MISSING, Stream, dtype_for, open_stream, read_file
 from picirc.errors import ArgumentError
 
 WRITABLE = (".csv", ".csv.gz", ".tsv", ".parquet")

@@ -35,9 +35,9 @@ from picirc.cli.commands import (
 )
 from picirc.cli.files import describe_data, read_data
 from picirc.cli.use import MAKER, RULES, as_columns, make_circuit, scores, tell
-from picirc.data.dataset import Dataset
+from picirc.data.datasets import Dataset
 from picirc.data.frames import Frame, Table, numbered, read_frame
-from picirc.data.streams import Stream
+from picirc.data.tables import Stream
 from picirc.errors import ArgumentError
 from picirc.hclt import HCLT
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian

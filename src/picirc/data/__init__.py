@@ -7,16 +7,22 @@
 from __future__ import annotations
 
 from picirc.atomic import cache_folder
-from picirc.data.dataset import (
+from picirc.data.datasets import (
+    SETS,
+    DataDir,
     Dataset,
+    DownloadError,
     Provenance,
+    binary_set,
+    data_folders,
     decode,
+    find,
+    obtain,
     read_binary_set,
     read_digits,
     read_images,
     read_sentences_set,
 )
-from picirc.data.files import SETS, DataDir, DownloadError, binary_set, data_folders, find, obtain
 from picirc.data.frames import Table
 from picirc.data.tables import read, read_csv, read_numpy, read_parquet
 from picirc.errors import ArgumentError

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice, check_integer, is_number
-from picirc.data.assemble import assemble
+from picirc.data.frames import assemble
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.quadrature import Rule

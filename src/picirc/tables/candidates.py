@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from picirc.data.dataset import hold_out
+from picirc.data.datasets import hold_out
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
 from picirc.learning.history import Callback, History, Record

@@ -14,10 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from picirc.data.assemble import NATIVE
-from picirc.data.dates import CALENDAR, DATED, moments_of
 from picirc.data.frames import (
+    CALENDAR,
+    DATED,
     DTYPES,
+    NATIVE,
     Array,
     Cells,
     Label,
@@ -25,6 +26,7 @@ from picirc.data.frames import (
     codes_of,
     column_named,
     few,
+    moments_of,
     read_frame,
 )
 from picirc.engine.evidence import Region

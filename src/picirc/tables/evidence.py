@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from picirc.data.dates import is_date, is_iso, read_dates
-from picirc.data.frames import column_named, is_missing, read_frame
+from picirc.data.frames import column_named, is_date, is_iso, is_missing, read_dates, read_frame
 from picirc.engine.evidence import Region
 from picirc.errors import ArgumentError
 from picirc.tables.column import EMPTY, Column, Numbers

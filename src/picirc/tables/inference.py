@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from picirc.data.assemble import native_type
-from picirc.data.frames import Cells, Frame, Label, column_named, few
+from picirc.data.frames import Cells, Frame, Label, column_named, few, native_type
 from picirc.data.tables import disguised, dtype_for
 from picirc.errors import ArgumentError
 from picirc.inputs import Bernoulli, Binomial, Categorical, Family, Gaussian, Laplace, Poisson, Spiked, StudentT

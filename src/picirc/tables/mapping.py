@@ -25,8 +25,7 @@ import torch
 
 from picirc.atomic import remove_partial, replace_files, replacing
 from picirc.checks import check_choice, check_integer
-from picirc.data.assemble import arrow_type
-from picirc.data.frames import few
+from picirc.data.frames import arrow_type, few
 from picirc.data.tables import cell_text
 from picirc.errors import ArgumentError
 from picirc.tables.column import Column

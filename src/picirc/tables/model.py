@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice, check_integer
-from picirc.data.dates import objects_of
-from picirc.data.frames import Array, Frame, plain, read_frame
+from picirc.data.frames import Array, Frame, objects_of, plain, read_frame
 from picirc.engine.evidence import Region
 from picirc.errors import ArgumentError
 from picirc.inputs import Family

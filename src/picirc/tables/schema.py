@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from picirc.checks import check_choice
-from picirc.data.assemble import arrow_table, assemble, extended, fill
-from picirc.data.dates import objects_of
 from picirc.data.frames import (
     CONTAINERS,
     Array,
     Cells,
     Frame,
+    arrow_table,
+    assemble,
     column_named,
+    extended,
     few,
+    fill,
+    objects_of,
     plain,
     read_frame,
 )

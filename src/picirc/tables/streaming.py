@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from picirc.data.frames import Array, Frame, read_frame
-from picirc.data.streams import CHUNK, Group, Stream, open_stream
+from picirc.data.tables import CHUNK, Group, Stream, open_stream
 from picirc.errors import ArgumentError
 from picirc.learning.processes import Processes
 from picirc.tables.column import Declared, Numbers
