@@ -159,6 +159,11 @@ def test_gaps_are_filled_in_the_table_as_it_came(model, long_table):
     assert polars["x"].null_count() == 0
 
 
+def test_a_file_is_a_table(model, long_table, tmp_path):
+    long_table.to_csv(tmp_path / "long.csv", index=False)
+    assert model.log_prob(tmp_path / "long.csv") == pytest.approx(model.log_prob(long_table))
+
+
 def test_samples_are_tables_of_the_kind_that_was_fitted(model, long_table):
     drawn = model.sample(12, n=2, given=long_table[long_table.person == "ann"].drop(columns="person"), seed=3)
     assert [type(part) for part in drawn] == [pd.DataFrame] * 2

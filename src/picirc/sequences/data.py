@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from picirc.data.frames import Cells, Frame, numbered, read_frame
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.tables import Schema
@@ -80,29 +81,28 @@ def read_sequences(data: Any, by: str | None = None, time: str | None = None) ->
 
 def columns_of(table: Any) -> tuple[Table, str]:
     """The columns of a table of any kind, and its kind."""
+    frame = frame_of(table)
+    return {name: _values(frame.cells(name)) for name in frame.names}, frame.container
+
+
+def frame_of(table: Any) -> Frame:
+    """Read a table, or a single series of numbers, whose column is called ``x``."""
     if isinstance(table, Tensor):
         table = table.detach().cpu().numpy()
-    if isinstance(table, Mapping):
-        return {str(name): np.asarray(values) for name, values in table.items()}, "mapping"
-    native = nw.from_native(table, eager_only=True, allow_series=True, pass_through=True)
-    if isinstance(native, nw.Series):
-        native = native.to_frame()
-    if isinstance(native, nw.DataFrame):
-        columns = {str(name): native.get_column(name).to_numpy() for name in native.columns}
-        return columns, str(native.implementation).removeprefix("Implementation.").lower()
-    try:
-        array = np.asarray(table)
-    except ValueError as error:
-        raise ArgumentError("data", _EXPECTED, "rows of different lengths") from error
-    if array.ndim not in (1, 2) or array.size == 0:
-        raise ArgumentError("data", _EXPECTED, f"{type(table).__name__} of shape {array.shape}")
-    array = array.reshape(len(array), -1)
-    return {name: array[:, i] for i, name in enumerate(numbered(array.shape[1]))}, "numpy"
+    series = nw.from_native(table, series_only=True, pass_through=True)
+    if isinstance(series, nw.Series):
+        return read_frame(series.to_frame().to_native())
+    if np.ndim(table) == 1 and isinstance(table, np.ndarray):
+        table = table[:, None]
+    frame = read_frame(table)
+    if frame.named or len(frame.names) > 1:
+        return frame
+    return replace(frame, names=("x",), read=lambda _, dtype: frame.read(frame.names[0], dtype))
 
 
-def numbered(count: int) -> tuple[str, ...]:
-    """Names for the columns of an array."""
-    return ("x",) if count == 1 else tuple(f"x{i}" for i in range(count))
+def _values(cells: Cells) -> Array:
+    whole = {"integer": np.int64, "boolean": np.bool_}.get(cells.dtype)
+    return cells.array if whole is None or cells.missing.any() else cells.array.astype(whole)
 
 
 def step_length(times: Sequence[Array] | None) -> tuple[float, bool]:
@@ -140,7 +140,7 @@ class Columns:
 
     def encode(self, table: Table) -> Tensor:
         """Rows ``(T, C)``; NaN where missing, including columns that are absent."""
-        if tuple(table) == numbered(len(self.names)):
+        if tuple(table) == (("x",) if len(self.names) == 1 else numbered(len(self.names))):
             table = dict(zip(self.names, table.values(), strict=True))  # an array has no names
         if unknown := [name for name in table if name not in self.names]:
             raise ArgumentError("data", f"the columns {', '.join(self.names)}", repr(unknown[0]))

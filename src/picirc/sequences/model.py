@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from picirc.checks import check_choice, check_integer, is_number
-from picirc.data.frames import assemble
+from picirc.data.frames import assemble, fill
 from picirc.errors import ArgumentError
 from picirc.inputs import Family
 from picirc.quadrature import Rule
 from picirc.sequences.chain import Batch, Chain
-from picirc.sequences.data import Columns, SchemaColumns, Sequences, as_times, columns_of, gaps_of, read_sequences
+from picirc.sequences.data import Columns, SchemaColumns, Sequences, as_times, frame_of, gaps_of, read_sequences
 from picirc.sequences.dynamics import DEFAULT_RULE, SequencePIC, StateSpace, load_chain, normal_points, save_chain
 from picirc.structure.bayesnet import BayesNet
 
@@ -254,9 +254,8 @@ class SequenceModel:
                 new = self.chain.emit(self.chain.draw_states(weights, gaps[i], source, 1)[0], source)
             else:
                 new = self._expected(weights, how)
-            table = self.columns.decode(torch.where(rows.isnan(), new, rows).numpy())
-            filled.append(_overlaid(sequences.tables[i], table, rows.isnan().numpy(), self.columns.names))
-        return _rebuilt(data, sequences, filled)
+            filled.append(self.columns.decode(torch.where(rows.isnan(), new, rows).numpy()))
+        return _filled(data, sequences, filled)
 
     def online(self) -> OnlineFilter:
         """A filter that takes one row at a time."""
@@ -294,7 +293,7 @@ class SequenceModel:
             sequences = data
         else:
             listed = isinstance(data, list | tuple)
-            names = _names((data[0] if data else {}) if listed else data)
+            names = frame_of(data[0] if listed else data).names if not listed or data else ()
             if self.time is not None and self.time not in names and self.dynamics.timed:
                 expected = f"the column {self.time!r} of the times"
                 raise ArgumentError("data", expected, "none", "the steps differ in length")
@@ -537,13 +536,6 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(check_integer("seed", seed, 0))
 
 
-def _names(data: Any) -> tuple[str, ...]:
-    if isinstance(data, Mapping):
-        return tuple(map(str, data))
-    columns = getattr(data, "columns", getattr(data, "column_names", ()))
-    return tuple(map(str, getattr(data, "column_names", columns)))
-
-
 def _single(row: Any, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     """One row as a table."""
     if hasattr(row, "to_dict"):
@@ -560,35 +552,21 @@ def _moment(time: Any) -> float:
     return float(as_times(np.atleast_1d(np.asarray(time)))[0][0])
 
 
-def _overlaid(
-    own: Mapping[str, npt.NDArray[Any]],
-    new: Mapping[str, npt.NDArray[Any]],
-    gaps: npt.NDArray[np.bool_],
-    names: Sequence[str],
-) -> dict[str, npt.NDArray[Any]]:
-    """The user's columns with new values in place of missing ones."""
-    found = {}
-    for place, name in enumerate(names):
-        if name not in own and len(own) == len(names):
-            name = list(own)[place]
-        values = new[names[place]]
-        if name in own and not gaps[:, place].all():
-            values = np.where(gaps[:, place], values, own[name]) if gaps[:, place].any() else own[name]
-        found[name] = values
-    return found
-
-
-def _rebuilt(data: Any, sequences: Sequences, filled: Sequence[dict[str, npt.NDArray[Any]]]) -> Any:
-    """The data with filled columns, in tables of their own kind; other columns do not change."""
+def _filled(data: Any, sequences: Sequences, decoded: Sequence[Mapping[str, npt.NDArray[Any]]]) -> Any:
+    """The data with new values for missing cells, in tables of their own kind; all other cells do not change."""
     if isinstance(data, list | tuple):
-        parts = zip(data, filled, sequences.rows, strict=True)
-        return [_scattered(table, [columns], [rows]) for table, columns, rows in parts]
-    return _scattered(data, filled, sequences.rows)
+        parts = zip(data, decoded, sequences.rows, strict=True)
+        return [_fill(table, [columns], [rows]) for table, columns, rows in parts]
+    return _fill(data, decoded, sequences.rows)
 
 
-def _scattered(table: Any, filled: Sequence[dict[str, npt.NDArray[Any]]], rows: Sequence[npt.NDArray[Any]]) -> Any:
-    own, container = columns_of(table)
-    order = np.argsort(np.concatenate(rows), kind="stable")
-    new = {name: np.concatenate([part[name] for part in filled])[order] for name in filled[0]}
-    made = assemble(container, {name: new.get(name, values) for name, values in own.items()}, {})
-    return made[:, 0] if container == "numpy" and np.ndim(table) == 1 else made
+def _fill(table: Any, decoded: Sequence[Mapping[str, npt.NDArray[Any]]], rows: Sequence[npt.NDArray[Any]]) -> Any:
+    frame, order = frame_of(table), np.argsort(np.concatenate(rows), kind="stable")
+    names = zip(frame.names, decoded[0], strict=False) if not frame.named else ((name, name) for name in frame.names)
+    new = {
+        own: (frame.cells(own), np.concatenate([part[name] for part in decoded])[order])
+        for own, name in names
+        if name in decoded[0]
+    }
+    made = fill(frame, new)
+    return made[:, 0] if np.ndim(table) == 1 and frame.container == "numpy" else made
