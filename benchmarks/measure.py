@@ -206,7 +206,7 @@ def origin() -> dict[str, object]:
     found = Origin(
         command=" ".join(["python", *_relative(sys.argv)]),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        revision=_revision(),
+        revision=revision(),
         torch=torch.__version__,
         python=platform.python_version(),
         processor=_processor(),
@@ -222,7 +222,9 @@ def _relative(arguments: list[str]) -> list[str]:
     return [str(script.relative_to(ROOT)) if script.is_relative_to(ROOT) else script.name, *arguments[1:]]
 
 
-def _revision() -> str:
+def revision() -> str:
+    """The commit that is checked out, and whether files differ from it."""
+
     def git(*arguments: str) -> str:
         result = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
         return result.stdout.strip()

@@ -18,6 +18,7 @@ Numbers = npt.NDArray[np.float64]
 # Numbers with at most so many different values are categories, as the library takes them.
 MOST_CATEGORIES = 10
 MOST_ROWS = 50_000
+ROWS = ("likelihood", "classification", "imputation", "anomalies")
 
 
 @dataclass(frozen=True)
@@ -28,23 +29,23 @@ class Source:
         read: Returns it as it is.
         label: The column that classifiers predict.
         dropped: Columns that are identifiers, or that give the label away.
-        tasks: The only tasks that it is for; all, if there are none.
+        tasks: The tasks that it is for.
     """
 
     read: Callable[[], pd.DataFrame]
     label: str
     dropped: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ROWS
 
 
 def names() -> list[str]:
     """The tables, smallest first; then those that must be fetched, if ``PICIRC_DATA`` is a folder that has them."""
-    return [name for name, source in _TABLES.items() if not source.tasks or _path(name).exists()]
+    return [name for name, source in _TABLES.items() if source.tasks == ROWS or _path(name).exists()]
 
 
 def is_for(name: str, task: str) -> bool:
     """Whether a table is used for a task."""
-    return not _TABLES[name].tasks or task in _TABLES[name].tasks
+    return task in _TABLES[name].tasks
 
 
 def label(name: str) -> str:

@@ -28,6 +28,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 Numbers = npt.NDArray[np.float64]
 Frame = pd.DataFrame
+Drawn = tuple[Frame, int]  # rows, and the number of parameters
 
 COMPONENTS = (1, 2, 3, 4, 6, 8, 12, 16)
 BANDWIDTHS = np.geomspace(0.05, 1.5, 12)
@@ -345,19 +346,24 @@ CLASSIFIERS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def forest_rows(train: Frame, count: int) -> Frame:
-    """Rows of an adversarial random forest."""
+def forest_rows(train: Frame, count: int) -> Drawn:
+    """Rows of an adversarial random forest, whose leaves have a mean, a spread or a table for every column."""
     from arfpy import arf
 
     vars(np).setdefault("in1d", np.isin)  # which arfpy calls, and NumPy 2.4 no longer has
     coded = train.astype(dict.fromkeys(categories(train), "category"))
     model = arf.arf(x=coded, verbose=False, random_state=0)
     model.forde()
-    return model.forge(n=count).astype(dict.fromkeys(categories(train), object))
+    leaves = sum(tree.get_n_leaves() for tree in model.clf.estimators_)
+    sizes = sum(2 if _is_real(train[column]) else train[column].nunique() - 1 for column in train)
+    return model.forge(n=count).astype(dict.fromkeys(categories(train), object)), leaves * sizes
 
 
-def copula_rows(train: Frame, count: int) -> Frame:
-    """Rows of a Gaussian copula; categories are cut from the quantiles of a uniform number."""
+def copula_rows(train: Frame, count: int) -> Drawn:
+    """Rows of a Gaussian copula; categories are cut from the quantiles of a uniform number.
+
+    Its parameters are the values of the table and the correlations.
+    """
     from scipy import stats
 
     source = np.random.default_rng(0)
@@ -369,10 +375,10 @@ def copula_rows(train: Frame, count: int) -> Frame:
             np.sort(train[column].to_numpy()) if _is_real(train[column]) else train[column].sort_values().to_numpy()
         )
         found[column] = ordered[(stats.norm.cdf(drawn[:, place]) * len(ordered)).astype(int).clip(0, len(ordered) - 1)]
-    return pd.DataFrame(found)
+    return pd.DataFrame(found), train.size + scores.shape[1] * (scores.shape[1] - 1) // 2
 
 
-def autoencoder_rows(train: Frame, count: int) -> Frame:
+def autoencoder_rows(train: Frame, count: int) -> Drawn:
     """Rows of a variational autoencoder, with the settings of its authors."""
     import torch
     from ctgan import TVAE
@@ -381,7 +387,8 @@ def autoencoder_rows(train: Frame, count: int) -> Frame:
     np.random.seed(0)  # noqa: NPY002, which the package draws from
     model = TVAE(enable_gpu=False)
     model.fit(train, categories(train))
-    return model.sample(count)
+    # The package keeps the decoder only; the encoder has as many parameters but for the width of its ends.
+    return model.sample(count), 2 * sum(part.numel() for part in model.decoder.parameters())
 
 
 def _ranks(column: pd.Series, source: np.random.Generator) -> Numbers:
@@ -391,7 +398,7 @@ def _ranks(column: pd.Series, source: np.random.Generator) -> Numbers:
     return found
 
 
-SYNTHESISERS: Mapping[str, Callable[[Frame, int], Frame]] = {
+SYNTHESISERS: Mapping[str, Callable[[Frame, int], Drawn]] = {
     "ARF": forest_rows,
     "copula": copula_rows,
     "TVAE": autoencoder_rows,

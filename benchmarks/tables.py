@@ -2,7 +2,12 @@
 """Models of public tables against the usual methods: likelihood, imputation, classification, synthesis, anomalies.
 
 ``make bench-tables`` runs all jobs with default settings, the smallest tables first, and appends a line for each to
-``benchmarks/results/tables.jsonl``; a job that has its line is not run again. Then it prints wins, ties and losses.
+``benchmarks/results/tables.jsonl``; a job that has its line is not run again. Then it prints means with standard errors
+over the splits, and wins, ties and losses.
+
+A model of a table is fitted once for each part into training and test rows: the likelihood of test rows and the search
+for swapped cells use the same one, as do all features and masked ones of a classifier. The seconds of a job include
+the fit only if it is the first that uses it.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +29,7 @@ from sklearn.ensemble import IsolationForest
 from sklearn.metrics import log_loss, roc_auc_score
 
 import picirc as pc
+from measure import revision
 from table_data import dequantised, is_for, label, load, names
 from table_rivals import CLASSIFIERS, DENSITIES, IMPUTERS, SYNTHESISERS, categories, reals
 
@@ -38,15 +45,16 @@ Scores = dict[str, float]
 
 def main() -> None:
     options = _options()
-    if options.counts:
-        print(*counts(_records(options.output)), sep="\n")
+    if options.counts or options.summary:
+        print(*(counts if options.counts else summary)(_records(options.output)), sep="\n")
         return
     jobs = [job for job in _jobs(options) if job["task"] in options.tasks and _wanted(job, options.methods)]
     known = {_key(record) for record in _records(options.output)}
+    made = revision()
     until = time.monotonic() + 60 * options.minutes if options.minutes else np.inf
     for job in jobs:
         if _key(job) not in known and time.monotonic() < until:
-            record = job | _run(job)
+            record = job | _run(job) | {"date": datetime.now(UTC).isoformat(timespec="seconds"), "revision": made}
             with options.output.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
             print(json.dumps(record, ensure_ascii=False), flush=True)
@@ -60,7 +68,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--methods", choices=("ours", "others", "all"), default="all")
     parser.add_argument("--splits", type=int, default=3, help="random parts into training and test rows")
     parser.add_argument("--minutes", type=float, help="start no job after this time; the next run goes on")
-    parser.add_argument("--counts", action="store_true", help="run nothing; print wins, ties and losses as Markdown")
+    parser.add_argument("--summary", action="store_true", help="run nothing; print the scores of all tables")
+    parser.add_argument("--counts", action="store_true", help="run nothing; print means, wins, ties and losses")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the file of finished jobs")
     return parser.parse_args()
 
@@ -114,14 +123,25 @@ def _split(job: Job, frame: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return train, test
 
 
-def likelihood(job: Job) -> Scores:
-    """The mean log-density of held-out rows, whose quantities are spread over their steps."""
+def _spread(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Complete training and test rows, whose quantities are spread over their steps."""
     whole = dequantised(load(job["table"]), np.random.default_rng([job["split"], 1]))
     train, test = _split(job, whole)
     for column in categories(train):  # what never occurred has no probability in some methods
         test = test[test[column].isin(train[column].unique())]
+    return train, test.reset_index(drop=True)
+
+
+@lru_cache(1)
+def _model(table: str, split: int) -> pc.TableModel:
+    return pc.fit_table(_spread({"table": table, "split": split})[0])
+
+
+def likelihood(job: Job) -> Scores:
+    """The mean log-density of held-out rows."""
+    train, test = _spread(job)
     if job["method"] == OURS:
-        return {"nats": float(pc.fit_table(train).log_density(test).mean())}
+        return {"nats": float(_model(job["table"], job["split"]).log_density(test).mean())}
     return {"nats": DENSITIES[job["method"]](train, test)}
 
 
@@ -194,54 +214,48 @@ def classification(job: Job) -> Scores:
     return found
 
 
-def _sampled(job: Job) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Complete training rows, at most 10,000 of them, and test rows, in their own units: years stay whole numbers."""
-    train, test = _parted(job, load(job["table"]).dropna())
-    return train.sample(min(len(train), 10_000), random_state=0).reset_index(drop=True), test
-
-
-@lru_cache(1)
-def _model(table: str, split: int) -> pc.TableModel:
-    """Our model for the two tasks that ask one of whole rows."""
-    return pc.fit_table(_sampled({"table": table, "split": split})[0], unseen="missing")
-
-
 def synthesis(job: Job) -> Scores:
-    """Shape and Trend of sdmetrics; how well boosting tells rows apart, and learns from them."""
+    """Shape and Trend of sdmetrics; how well a judge tells rows apart, and learns from them; minutes and parameters."""
     from sdmetrics.reports.single_table import QualityReport
 
-    train, test = _sampled(job)
+    train, test = _parted(job, load(job["table"]).dropna())  # in their own units: years stay whole numbers
+    started = time.perf_counter()
     if job["method"] == OURS:
-        rows = _model(job["table"], job["split"]).sample(len(train), seed=0)
+        model = pc.fit_table(train)
+        rows, parameters = model.sample(len(train), seed=0), sum(p.numel() for p in model.pic.parameters())
     else:
-        rows = SYNTHESISERS[job["method"]](train, len(train))
+        rows, parameters = SYNTHESISERS[job["method"]](train, len(train))
+    found: Scores = {"minutes": (time.perf_counter() - started) / 60, "parameters": parameters}
     rows = rows[list(train)]
     kinds = {column: {"sdtype": "numerical" if column in reals(train) else "categorical"} for column in train}
     report = QualityReport()
     report.real_correlation_threshold = report.real_association_threshold = 0  # all pairs count, as papers have it
     report.generate(train, rows, {"columns": kinds}, verbose=False)
-    found = dict(zip(("shape", "trend"), report.get_properties()["Score"].tolist(), strict=True))
-    found["C2ST"] = _detection(train, rows)
+    found |= dict(zip(("shape", "trend"), report.get_properties()["Score"].tolist(), strict=True))
+    found |= _detection(train, rows, {"columns": kinds})
     name = label(job["table"])
     judge = CLASSIFIERS["boosting"]().fit(rows.drop(columns=name), rows[name].astype(str))
-    right = judge.predict(test.drop(columns=name)) == test[name]
-    return found | {"accuracy learned": float(right.mean())}
+    chances = judge.predict_proba(test.drop(columns=name))[:, 1]
+    return found | {"AUC learned": float(roc_auc_score(test[name] == judge.classes_[1], chances))}
 
 
-def _detection(real: pd.DataFrame, drawn: pd.DataFrame) -> float:
-    """1 − 2 max(0, AUC − ½) of boosting that tells real rows from others, in two halves."""
-    both = pd.concat([real, drawn], ignore_index=True)
-    truth = np.repeat(["real", "drawn"], [len(real), len(drawn)])
-    half = np.random.default_rng(0).random(len(both)) < 0.5
-    judge = CLASSIFIERS["boosting"]().fit(both[half], truth[half])
-    place = list(judge.classes_).index("real")
-    area = roc_auc_score(truth[~half] == "real", judge.predict_proba(both[~half])[:, place])
-    return float(1 - 2 * max(0.0, area - 0.5))
+def _detection(real: pd.DataFrame, drawn: pd.DataFrame, columns: dict[str, Any]) -> Scores:
+    """1 − 2 max(0, AUC − ½) of judges that tell real rows from others, in three parts, as sdmetrics has it."""
+    from sdmetrics.single_table import LogisticDetection
+    from sdmetrics.single_table.detection.sklearn import ScikitLearnClassifierDetectionMetric
+    from xgboost import XGBClassifier
+
+    class Boosting(ScikitLearnClassifierDetectionMetric):
+        _get_classifier = staticmethod(lambda: XGBClassifier(n_jobs=1))
+
+    np.random.seed(0)  # noqa: NPY002, which the package draws from
+    judges = {"C2ST": Boosting, "C2ST logistic": LogisticDetection}
+    return {name: float(judge.compute(real, drawn, columns)) for name, judge in judges.items()}
 
 
 def anomalies(job: Job) -> Scores:
     """The area under the curve for test rows with one cell from another row."""
-    train, test = _sampled(job)
+    train, test = _spread(job)
     source = np.random.default_rng([job["split"], 3])
     swapped = test.copy()
     for row in range(len(test)):
@@ -277,64 +291,78 @@ RUN: Mapping[str, Callable[[Job], Scores]] = {
     "synthesis": synthesis,
     "anomalies": anomalies,
 }
-LARGER = ("nats", "shape", "trend", "C2ST", "accuracy learned", "area")  # is better
-JUDGED = (*LARGER, "error", "wrong", "loss", "error masked", "loss masked")
+LARGER = ("nats", "shape", "trend", "C2ST", "C2ST logistic", "AUC learned", "area")  # is better
+JUDGED = (*LARGER, "error", "wrong", "loss", "error masked", "loss masked", "calibration", "calibration masked")
+SHOWN = (*JUDGED, "coverage", "minutes", "parameters")
+Place = tuple[Any, ...]  # a table and a setting
+Places = dict[Place, dict[str, dict[int, float]]]  # scores by method and split
 
 
 def summary(records: list[Job]) -> Iterator[str]:
-    """For each score a line a table, with the mean, its standard error, and a verdict for each rival; then counts."""
-    for task in TASKS:
-        own = [record for record in records if record["task"] == task and "failed" not in record["scores"]]
-        for score in JUDGED:
-            lines = list(_lines([record for record in own if score in record["scores"]], score))
-            if lines:
-                yield f"\n{task}: {score}, {'larger' if score in LARGER else 'smaller'} is better"
-                yield from lines
+    """For each score a table in Markdown: means with standard errors over the splits, and verdicts."""
+    for task, score, places in _scored(records):
+        rivals = list(dict.fromkeys(method for methods in places.values() for method in methods if method != OURS))
+        yield f"\n**{task}: {score}**{_better(score)}\n"
+        yield "| | " + " | ".join((OURS, *rivals)) + " |"
+        yield "|---" * (len(rivals) + 2) + "|"
+        for place, methods in places.items():
+            ours = methods[OURS]
+            cells = [_mean(ours)]
+            for rival in rivals:
+                theirs = {split: value for split, value in methods.get(rival, {}).items() if split in ours}
+                word = f" {verdict(ours, theirs, score)}" if score in JUDGED and theirs else ""
+                cells.append(_mean(theirs) + word)
+            yield f"| {' '.join(map(str, place)).strip()} | " + " | ".join(cells) + " |"
 
 
 def counts(records: list[Job]) -> Iterator[str]:
-    """The same as a table in Markdown: for each score and rival how many tables, or settings of them, are won."""
-    yield "| | score | rival | won | tied | lost |"
-    yield "|---|---|---|---|---|---|"
+    """A table in Markdown: for each score and rival the means over all tables, and how many of them are won."""
+    yield f"| | score | rival | {OURS} | rival's | won | tied | lost |"
+    yield "|---" * 8 + "|"
+    for task, score, places in _scored(records):
+        for rival in dict.fromkeys(method for methods in places.values() for method in methods if method != OURS):
+            pairs = [(methods[OURS], methods[rival]) for methods in places.values() if rival in methods]
+            pairs = [(ours, theirs) for ours, theirs in pairs if set(ours) & set(theirs)]
+            if not pairs or score not in JUDGED:
+                continue
+            words = [verdict(ours, theirs, score) for ours, theirs in pairs]
+            both = [sorted(set(ours) & set(theirs)) for ours, theirs in pairs]
+            means = (
+                np.mean(
+                    [np.mean([pair[side][split] for split in splits]) for pair, splits in zip(pairs, both, strict=True)]
+                )
+                for side in (0, 1)
+            )
+            numbers = " | ".join(str(words.count(word)) for word in ("win", "tie", "loss"))
+            yield f"| {task} | {score} | {rival} | {' | '.join(f'{mean:.3f}' for mean in means)} | {numbers} |"
+
+
+def _scored(records: list[Job]) -> Iterator[tuple[str, str, Places]]:
+    """For each task and score the tables and settings that we have a score of."""
     for task in TASKS:
         own = [record for record in records if record["task"] == task and "failed" not in record["scores"]]
-        for score in JUDGED:
-            words: dict[str, list[str]] = {}
-            for methods in _by_place([record for record in own if score in record["scores"]], score).values():
-                ours = methods.pop(OURS)
-                for method, theirs in methods.items():
-                    words.setdefault(method, []).append(verdict(ours, theirs, score))
-            for method, found in words.items():
-                numbers = " | ".join(str(found.count(word)) for word in ("win", "tie", "loss"))
-                yield f"| {task} | {score} | {method} | {numbers} |"
+        for score in SHOWN:
+            found: Places = {}
+            for record in own:
+                if score in record["scores"]:
+                    place = (record["table"], record.get("hidden", ""), record.get("how", ""))
+                    methods = found.setdefault(place, {}).setdefault(record["method"], {})
+                    methods[record["split"]] = record["scores"][score]
+            if found := {place: methods for place, methods in found.items() if OURS in methods}:
+                yield task, score, found
 
 
-def _by_place(records: list[Job], score: str) -> dict[tuple[Any, ...], dict[str, dict[int, float]]]:
-    """For each table and setting that we have a score of, the scores of every method by split."""
-    groups: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
-    for record in records:
-        place = (record["table"], record.get("hidden", ""), record.get("how", ""))
-        groups.setdefault(place, {}).setdefault(record["method"], {})[record["split"]] = record["scores"][score]
-    return {place: methods for place, methods in groups.items() if OURS in methods}
+def _better(score: str) -> str:
+    return "" if score not in JUDGED else ", larger is better" if score in LARGER else ", smaller is better"
 
 
-def _lines(records: list[Job], score: str) -> Iterator[str]:
-    counts: dict[str, list[str]] = {}
-    for place, methods in _by_place(records, score).items():
-        ours = methods.pop(OURS)
-        cells = []
-        for method, theirs in methods.items():
-            word = verdict(ours, theirs, score)
-            counts.setdefault(method, []).append(word)
-            same = [theirs[split] for split in ours if split in theirs]
-            cells.append(f"{method} {np.mean(same):.3f} {word}" if same else f"{method} –")
-        error = np.std(list(ours.values())) / max(1, len(ours) - 1) ** 0.5
-        yield f"{' '.join(map(str, place)).strip():<32} {OURS} {np.mean(list(ours.values())):.3f} ± {error:.3f}   " + (
-            "   ".join(cells)
-        )
-    for method, words in counts.items():
-        numbers = ", ".join(f"{words.count(word)} {word}" for word in ("win", "tie", "loss"))
-        yield f"against {method}: {numbers}"
+def _mean(values: Mapping[int, float]) -> str:
+    """The mean over the splits, and its standard error if there are several."""
+    if not values:
+        return "–"
+    every = np.array(list(values.values()))
+    error = f" ± {every.std() / (len(every) - 1) ** 0.5:.3f}" if len(every) > 1 else ""
+    return (f"{every.mean():,.0f}" if every.mean() > 1000 else f"{every.mean():.3f}") + error
 
 
 def verdict(ours: Mapping[int, float], theirs: Mapping[int, float], score: str) -> str:
