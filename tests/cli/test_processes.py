@@ -39,8 +39,8 @@ FILES = {
     "empty": (b"", "t.csv: expected a CSV file, got an empty one"),
     "blank": (b"\n \n\n", "t.csv"),
     "header": (b"a,b\n", "t.csv: expected at least one row, got a header alone"),
-    "twice": (b"a,b,a\n1,2,3\n", "t.csv: expected a name of its own for every column, got 'a' twice"),
-    "unnamed": (b"a,,c\n1,2,3\n", "t.csv: expected a name of its own for every column, got none for column 1"),
+    "twice": (b"a,b,a\n1,2,3\n", "t.csv: expected a unique name for every column, got 'a' twice"),
+    "unnamed": (b"a,,c\n1,2,3\n", "t.csv: expected a unique name for every column, got none for column 1"),
     "semicolons": (b"a;b\n1;2\n", "--delimiter ';'"),
     "binary": (bytes(range(256)), "t.csv"),
 }

@@ -134,7 +134,7 @@ def rewrite(path: Path, content: bytes, change: Any) -> None:
         (lambda d: d["table"]["schema"]["columns"][0].update(categories=["x"]), "2 labels"),
         (lambda d: d["table"]["schema"]["columns"][0].update(categories=["x", "x"]), "distinct"),
         (lambda d: d["table"]["schema"]["columns"][0].update(categories=["x", 1]), "distinct values of type text"),
-        (lambda d: d["table"]["schema"]["columns"][0].update(name="b"), "a name of its own"),
+        (lambda d: d["table"]["schema"]["columns"][0].update(name="b"), "a unique name"),
         (lambda d: d["table"]["schema"]["columns"][1].update(scale=0.0), "positive scale"),
         (lambda d: d["table"]["schema"]["columns"][1].update(location=10**400), "finite number"),
         (lambda d: d["table"]["schema"]["columns"][1]["family"].update(name="os.system"), "os.system"),

@@ -270,7 +270,7 @@ def make_frame(
     names, named = tuple(name for name, _ in columns), dict(columns)
     if len(named) < len(names):
         twice = next(name for place, name in enumerate(names) if name in names[:place])
-        raise ArgumentError("table", "a name of its own for every column", f"{twice!r} twice", "rename a column")
+        raise ArgumentError("table", "a unique name for every column", f"{twice!r} twice", "rename a column")
     if not names or not rows:
         raise ArgumentError("table", "at least one row and one column", "no rows" if names else "no columns")
     cached = cache(lambda name: read(name, named[name]))
@@ -282,7 +282,7 @@ def as_narwhals(table: Any) -> nw.DataFrame[Any] | None:
     try:
         found = nw.from_native(table, eager_only=True, pass_through=True)
     except (TypeError, ValueError) as error:
-        raise ArgumentError("table", "columns with names of their own", str(error)) from error
+        raise ArgumentError("table", "columns with unique names", str(error)) from error
     return found if isinstance(found, nw.DataFrame) else None
 
 

@@ -340,7 +340,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if not name or name in seen:
             got = f"{name!r} twice" if name else f"none for column {index}"
-            raise ArgumentError(str(path), "a name of its own for every column", got)
+            raise ArgumentError(str(path), "a unique name for every column", got)
         seen.add(name)
 
 

@@ -299,7 +299,7 @@ class Schema:
             only(value, {field.name for field in fields(cls)}, "schema")
             columns = tuple(Column.from_json(entry, families) for entry in take(value, "columns", list))
             if not columns or len({column.name for column in columns}) != len(columns):
-                raise ArgumentError("columns", "objects with a name of its own each, at least one", "others")
+                raise ArgumentError("columns", "at least one object, each with a unique name", "others")
             rows = take(value, "rows", int)
             if rows < 0:
                 raise ArgumentError("rows", "a non-negative integer", rows)
