@@ -107,10 +107,14 @@ class TreeMixture(Model):
         compiled = _Trees(self._whole, sizes, self._columns)
         return quadrature_of(self._whole, sizes, parameters, grids, partial(refined, self, fixed), compiled)
 
+    def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule:
+        """Randomly shifted Sobol points."""
+        return shifted(sobol(vectors, self.dims))
+
     def training_rule(self, rule: object = None) -> RandomRule | VectorRule:
-        """The given rule, or 1,024 randomly shifted Sobol points."""
+        """The given rule, or the usual one."""
         if rule is None:
-            return shifted(sobol(1024, self.dims))
+            return self.usual_rule()
         if not isinstance(rule, VectorRule | RandomRule) or rule.dims != self.dims:
             expected = f"a rule for vectors of {self.dims} dimensions, such as pc.sobol(1024, dims={self.dims})"
             raise ArgumentError("rule", expected, rule)

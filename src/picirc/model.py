@@ -97,6 +97,10 @@ class Model(nn.Module):
         """Return the number of states of each latent with a rule of ``points`` points."""
         return points
 
+    def usual_rule(self, points: int = 32, vectors: int = 1024) -> AnyRule | None:
+        """Return a rule with so many points for numbers and for vectors; None for a model without a rule."""
+        return None
+
     def training_rule(self, rule: object = None) -> AnyRule | None:
         """Check the rule for training, or return the default; None for a model without a rule."""
         if rule is not None:

@@ -318,7 +318,7 @@ def test_quadrature_of_a_network_has_an_error_and_a_cost(two_latents):
 
 
 def test_other_models_are_refused():
-    with pytest.raises(pc.ArgumentError, match="model: expected a TableModel"):
+    with pytest.raises(pc.ArgumentError, match="expected a model, QPC, BayesNet or Circuit"):
         make_page(3)
     with pytest.raises(pc.ArgumentError, match="finitely many"):
         make_page(pc.PIC(pc.chain(4), inputs=pc.Gaussian(), width=8))
@@ -396,3 +396,9 @@ def test_a_known_chain_has_a_page_too():
     page = make_page(model, np.array([0.1, 0.4, np.nan, 0.2]))
     assert page.series({})["values"]["x"] == [0.1, 0.4, None, 0.2]
     assert page.look({"until": 4})["log_prob"] == pytest.approx(model.log_prob(np.array([0.1, 0.4, np.nan, 0.2]))[0])
+
+
+def test_a_page_for_every_kind_of_model():
+    """Whatever follows the protocol of models has a page; only the number of values must be finite."""
+    for model in (pc.HCLT(pc.chain(4), pc.Bernoulli(), 2), pc.TreeMixture(pc.chain(4), pc.Bernoulli(), 8, dims=2)):
+        assert make_page(model, shape=(2, 2)).questions

@@ -16,9 +16,8 @@ from picirc.data import Dataset
 from picirc.errors import ArgumentError
 from picirc.explorer.pages import CircuitQuestions, PictureQuestions, SequenceQuestions, TableQuestions
 from picirc.explorer.server import Explorer, Page
-from picirc.hclt import HCLT
 from picirc.io import describe, load
-from picirc.pic import PIC, Ensemble
+from picirc.model import Model
 from picirc.qpc.distribution import QPC
 from picirc.sequences import SequenceModel
 from picirc.sequences.dynamics import KIND
@@ -28,13 +27,11 @@ from picirc.tables import TableModel
 
 __all__ = ["Explorer", "explore", "make_page"]
 
-Model = TableModel | SequenceModel | PIC | HCLT | Ensemble | QPC | BayesNet | Circuit
-
 _POINTS, _VECTORS = 64, 256  # quadrature points of a PIC of images, for scalar and for vector latents
 
 
 def explore(
-    model: Model | str | PathLike[str],
+    model: Model | QPC | TableModel | SequenceModel | BayesNet | Circuit | str | PathLike[str],
     data: Any = None,
     *,
     shape: tuple[int, int] | None = None,
@@ -80,22 +77,19 @@ def make_page(model: Any, data: Any = None, *, shape: tuple[int, int] | None = N
         return SequenceQuestions(model, data, name or "Sequences")
     if isinstance(model, BayesNet | Circuit):
         return CircuitQuestions(model, name or ("Bayesian network" if isinstance(model, BayesNet) else "Circuit"))
-    if isinstance(model, PIC | HCLT | Ensemble | QPC):
+    if isinstance(model, Model | QPC):
         return _images(model, data, shape, name)
-    expected = "a TableModel, SequenceModel, PIC, HCLT, Ensemble, QPC, BayesNet, Circuit or the path of a saved model"
+    expected = "a model, QPC, BayesNet or Circuit, or the path of a saved model"
     raise ArgumentError("model", expected, type(model).__name__)
 
 
-def _images(model: PIC | HCLT | Ensemble | QPC, data: Any, shape: tuple[int, int] | None, name: str) -> Page:
+def _images(model: Model | QPC, data: Any, shape: tuple[int, int] | None, name: str) -> Page:
     tree = getattr(model, "structure", None)
     if isinstance(data, Dataset):
         shape, name, data = shape or data.image_shape, name or data.name, data.test
     with torch.no_grad():
-        if not isinstance(model, QPC):
-            first = model.parts[0]
-            circuit: QPC = model(first.usual_rule(_POINTS, _VECTORS)) if isinstance(first, PIC) else model()
-            model = circuit
-        return PictureQuestions(model, shape, tree if isinstance(tree, LatentTree) else None, data, name or "Images")
+        circuit = model if isinstance(model, QPC) else model(model.parts[0].usual_rule(_POINTS, _VECTORS))
+        return PictureQuestions(circuit, shape, tree if isinstance(tree, LatentTree) else None, data, name or "Images")
 
 
 def _in_notebook() -> bool:
