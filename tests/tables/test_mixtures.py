@@ -150,7 +150,7 @@ def test_states_of_classes_belong_to_them():
     table = {"price": rng.integers(0, 4, 200) * 10.0, "loyalty": label + rng.normal(0, 0.5, 200), "label": label}
     schema = pc.Schema.infer(table)
     rows, every = schema.encode(table), np.arange(200)
-    (found,) = mixtures.of_classes(schema, rows, [(every[:160], every[160:])], 2, 2, pc.tables.choose(200, 3), seed=0)
+    found = mixtures.of_classes(schema, rows, (every[:160], every[160:]), 2, 2, pc.tables.choose(200, 3), seed=0)
     assert found.states == 4
     hidden = rows.copy()
     hidden[:, 2] = np.nan
@@ -194,9 +194,9 @@ def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
     schema, tried = pc.Schema.infer(table), []
     train = mixtures.train
 
-    def noted(schema, rows, splits, states, *others):
+    def noted(schema, rows, split, states, *others, **named):
         tried.append(states)
-        return train(schema, rows, splits, states, *others)
+        return train(schema, rows, split, states, *others, **named)
 
     monkeypatch.setattr(mixtures, "train", noted)
     monkeypatch.setattr(candidates, "BLOCKS", ())
@@ -214,9 +214,9 @@ def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
 def test_the_search_in_a_large_table_sees_a_part_of_its_rows(monkeypatch):
     seen, train = [], mixtures.train
 
-    def noted(schema, rows, splits, states, chosen, *others):
+    def noted(schema, rows, split, states, chosen, *others, **named):
         seen.append((states, chosen.em_passes))
-        return train(schema, rows, splits, states, chosen, *others)
+        return train(schema, rows, split, states, chosen, *others, **named)
 
     monkeypatch.setattr(mixtures, "train", noted)
     monkeypatch.setattr(candidates, "SEARCHED_ROWS", 400)
@@ -232,7 +232,7 @@ def test_mixtures_of_many_columns_are_trained_in_single_precision(monkeypatch):
     rows, chosen = schema.encode(table), pc.tables.choose(60, 12)
 
     def trained():
-        return mixtures.train(schema, rows, [(every[:50], every[50:])], 2, chosen, seed=0)[0]
+        return mixtures.train(schema, rows, (every[:50], every[50:]), 2, chosen, seed=0)
 
     narrow, _ = trained()
     monkeypatch.setattr(mixtures, "FEWEST_WIDE", 10)

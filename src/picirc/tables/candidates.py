@@ -18,12 +18,15 @@ import numpy as np
 import torch
 
 from picirc.data.datasets import hold_out
+from picirc.hclt import HCLT
 from picirc.inputs import Gaussian
 from picirc.learning import Cosine, fit
 from picirc.learning.history import Callback, History, Record
+from picirc.learning.loop import without
 from picirc.learning.processes import Processes
 from picirc.model import Model
 from picirc.pic import PIC, Ensemble
+from picirc.qpc.distribution import QPC
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree, latent_tree, star
 from picirc.tables import mixtures
@@ -31,8 +34,11 @@ from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
     BLOCK_STATES,
     BLOCKS,
+    ERRORS_BEHIND,
+    FARTHEST_BEHIND,
     FEWEST_STAR_COLUMNS,
     LEAST_GAIN,
+    LEAST_TARGET_GAIN,
     MOST_BLOCK_STATES,
     MOST_STATES,
     MOST_TREE_COLUMNS,
@@ -106,11 +112,6 @@ class Task:
         if self.data.stream:
             share = min(share * self.data.rows / rows, 0.5)
         return hold_out(rows, share, _SPLITS + self.seed + member)
-
-    @property
-    def splits(self) -> list[tuple[Any, Any]]:
-        """The splits of all members."""
-        return [self.split(member) for member in range(self.chosen.members)]
 
     @property
     def judged(self) -> bool:
@@ -191,9 +192,17 @@ class Task:
             **places,
         )
 
-    def sharpened(self, members: Sequence[Any], own: Defaults) -> list[tuple[Any, History]]:
-        """Go on with the training of members, now for the sake of a column to predict."""
-        return [self.train_member(m, number, own.sharpening, self.target, ()) for number, m in enumerate(members)]
+    def sharpened(self, member: Any, number: int, own: Defaults) -> tuple[Any, History]:
+        """Go on with the training of a member, now for the sake of a column to predict; single precision will do."""
+        return self.train_member(member.float(), number, own.sharpening, self.target, ())
+
+    def log_densities(self, circuit: QPC, rows: torch.Tensor) -> torch.Tensor:
+        """The log-density of each row; of the column to predict given the others, if training is for its sake."""
+        with torch.no_grad():
+            joint = circuit.log_prob(rows)
+            if self.target is None or not self.sharpens:
+                return joint
+            return joint - circuit.log_prob(without(rows, self.target))
 
 
 @dataclass(frozen=True)
@@ -235,39 +244,49 @@ class Fitted:
         return self.histories[-1].stopped == "interrupted"
 
     @property
-    def first(self) -> float:
-        """The score of the first member alone."""
-        return self.histories[0].best["valid"]
+    def scores(self) -> list[float]:
+        """The scores of the members."""
+        return [history.best["valid"] for history in self.histories]
+
+    def unfinished(self, rival: Fitted) -> Fitted:
+        """The same with the score that is to be expected of all members: that of a rival and what these lack."""
+        lead = statistics.mean(own - other for own, other in zip(self.scores, rival.scores, strict=False))
+        return replace(self, score=rival.worth + lead)
 
 
 class Candidate(Protocol):
     """A kind of models."""
 
-    def fitted(self, rival: float) -> Fitted:
-        """Train the members, or the first alone if that is worse than a rival, and finish their average."""
+    def fitted(self, rival: Fitted | None) -> Fitted:
+        """Train the members, as long as they are better than those of a rival, and finish their average."""
 
 
 def compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, float]]:
     """The best model on the rows held out, of the kinds that can be had.
 
     Nets take longest. If there are several, they race first: the one that is ahead after a part of the steps is
-    trained.
+    trained. For the sake of a column to predict it is not trained if it is then far behind the mixture.
 
     Returns:
         The model, the scores of all kinds that were trained, and those in the race.
     """
     kinds = task.kinds
     nets = {kind: Nets(task, kind) for kind in kinds if kind != "mixture"}
-    found: list[Fitted] = [Mixtures(task).fitted(-math.inf)] if "mixture" in kinds else []
+    found: list[Fitted] = [Mixtures(task).fitted()] if "mixture" in kinds else []
     race: dict[str, float] = {}
     if nets and not (found and found[-1].interrupted):
-        done = task.chosen.planned_em
-        if len(nets) > 1:
+        done, rival = task.chosen.planned_em, found[-1] if found else None
+        # How well whole rows are learned says little about how well a column will be predicted in the end.
+        hopeless = -math.inf
+        if rival and task.sharpens:
+            hopeless = rival.scores[0] - FARTHEST_BEHIND * abs(rival.scores[0])
+        if len(nets) > 1 or math.isfinite(hopeless):
             for kind, net in nets.items():
                 race[kind] = net.sprint(done)
                 done += net.chosen.shortened.steps
         best = max(nets, key=lambda kind: race.get(kind, 0.0))
-        found.append(replace(nets[best], done=done).fitted(found[-1].first if found else -math.inf))
+        if race.get(best, 0.0) > hopeless:
+            found.append(replace(nets[best], done=done).fitted(rival))
     winner = max(found, key=lambda one: one.worth)
     return winner, {one.kind: one.score for one in found}, race
 
@@ -303,18 +322,21 @@ class Nets:
         """The score of a member after a part of the steps."""
         return self._member(0, self.chosen.shortened, done, self.task.checkpoints)[1].best["valid"]
 
-    def fitted(self, rival: float) -> Fitted:
-        """Train the members, or the first alone if that is worse than a rival; callbacks count consecutively."""
+    def fitted(self, rival: Fitted | None) -> Fitted:
+        """Train the members, as long as they are better than those of a rival; callbacks count consecutively."""
         pairs: list[tuple[PIC, History]] = []
         out = self.task.checkpoints["out"]
         for number in range(self.chosen.members):
             places = self.task.checkpoints | {"out": None if out is None else out / f"member{number}"}
             done = self.done + number * self.chosen.steps
-            pairs.append(self._member(number, self.chosen, done, places, [out_of_reach(rival, self.chosen.steps)]))
-            history = pairs[-1][1]
-            if history.stopped == "interrupted" or history.best["valid"] < rival:
+            known = rival.scores[number] if rival else -math.inf
+            pairs.append(self._member(number, self.chosen, done, places, [out_of_reach(known, self.chosen.steps)]))
+            found = Fitted.of(self.task, self.kind, self.chosen, pairs)
+            if found.interrupted:
                 break
-        return Fitted.of(self.task, self.kind, self.chosen, pairs)
+            if rival and found.unfinished(rival).worth < rival.worth:
+                return found.unfinished(rival)
+        return found
 
     def _member(
         self, number: int, own: Defaults, done: int, places: Mapping[str, Any], ends: Sequence[Callback] = ()
@@ -329,7 +351,7 @@ class Nets:
         callbacks += () if task.sharpens else ends
         found, history = task.train_member(pic, number, own, None, callbacks, **places)
         if task.sharpens and history.stopped != "interrupted":
-            found, history = task.train_member(found, number, own.sharpening, task.target, ())
+            found, history = task.sharpened(found, number, own)
         return found, history
 
 
@@ -356,7 +378,7 @@ class Mixtures:
         task = self.task
         return 0 if task.target is None else len(task.schema.columns[task.target].categories)
 
-    def fitted(self, rival: float = -math.inf) -> Fitted:
+    def fitted(self, rival: Fitted | None = None) -> Fitted:
         """Train the members; ``rival`` makes no difference, as mixtures take little time."""
         task, chosen = self.task, self.chosen
         # A search need not see every row of a large table several times.
@@ -373,16 +395,19 @@ class Mixtures:
             allowed = groups * states <= min(most, chosen.states) and work * (before + states) <= MOST_WORK
             if states < 1 or (states > 1 and not allowed):
                 return -math.inf
-            tried[place] = self._at(place, len(tried), passes)
+            rival = max(tried.values(), key=lambda one: one.worth, default=None)
+            tried[place] = self._at(place, len(tried), passes, rival)
             return tried[place].worth
 
         # Blocks, which may need fewer states, are tried before a single latent gets very many.
-        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[1])])
+        least = LEAST_TARGET_GAIN if task.sharpens and self.classes else LEAST_GAIN
+        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[1])], least)
         for moves in self._moves if task.judged else ():
-            best = search(score, best, moves)
+            best = search(score, best, moves, least)
         found = tried[best] if passes == chosen.em_passes else self._at(best, len(tried), chosen.em_passes)
         if task.sharpens and not self.classes:
-            return Fitted.of(task, "mixture", found.chosen, task.sharpened(found.members, found.chosen))
+            pairs = [task.sharpened(member, number, found.chosen) for number, member in enumerate(found.members)]
+            return Fitted.of(task, "mixture", found.chosen, pairs)
         if chosen.members == 1 or self.classes:
             return found
         steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
@@ -393,7 +418,7 @@ class Mixtures:
     def _moves(self) -> list[list[Move]]:
         """How the search goes on from the best number of states: into blocks, then to the best numbers for them."""
         if self.classes:
-            return [[_times(smoothing=3.0)]]
+            return [[_times(smoothing=4.0), _times(states=2.0), _times(states=0.5)]]
         sizes = [_times(states=2.0), _times(states=0.5), _times(smoothing=0.25), _times(smoothing=4.0)]
         width = self.task.schema.width
         # The average of several trees is not a tree, so tables with several members have a single latent.
@@ -402,18 +427,42 @@ class Mixtures:
         states = min(BLOCK_STATES[1], max(BLOCK_STATES[0], len(self.task.rows) // ROWS_PER_BLOCK_STATE))
         return [[_into_blocks(block, states) for block in BLOCKS if block < width], sizes]
 
-    def _at(self, place: Place, done: int, passes: float) -> Fitted:
-        """The members at a place, after so many others were tried, that see every row so often."""
-        task, own = self.task, replace(self.chosen, smoothing=place.smoothing, em_passes=passes)
-        table = (task.schema, task.rows, task.splits)
-        if not self.classes:
-            tree = task.tree(mixtures.blocks_of(task.information, place.block)) if place.block else None
-            pairs = mixtures.train(*table, place.states, own, task.seed, task.callbacks, done, tree)
-        else:
+    def _at(self, place: Place, done: int, passes: float, rival: Fitted | None = None) -> Fitted:
+        """The members at a place, after so many others were tried, that see every row so often.
+
+        A place is given up as soon as a member is clearly worse than that of a rival.
+        """
+        own = replace(self.chosen, smoothing=place.smoothing, em_passes=passes)
+        pairs = []
+        for number in range(own.members):
+            pairs.append(self._member(place, number, own, done * own.members + number))
+            found = Fitted.of(self.task, "mixture", own, pairs)
+            last = number + 1 == own.members
+            if rival and not last and self._is_behind(pairs[-1][0], rival.members[number], number):
+                return found.unfinished(rival)
+        return found
+
+    def _member(self, place: Place, number: int, own: Defaults, done: int) -> tuple[HCLT, History]:
+        """One member, after so many others were trained."""
+        task = self.task
+        table = (task.schema, task.rows, task.split(number))
+        if self.classes:
             assert task.target is not None
-            members = mixtures.of_classes(*table, task.target, place.states, own, task.seed)
-            pairs = task.sharpened(members, own) if task.sharpens else [(member, History()) for member in members]
-        return Fitted.of(task, "mixture", own, pairs)
+            member = mixtures.of_classes(*table, task.target, place.states, own, task.seed + number)
+            return task.sharpened(member, number, own) if task.sharpens else (member, History())
+        before = min(own.em_steps * done, own.planned_em - own.em_steps)
+        callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
+        tree = task.tree(mixtures.blocks_of(task.information, place.block)) if place.block else None
+        return mixtures.train(*table, place.states, own, task.seed + number, tree, callbacks=callbacks)
+
+    def _is_behind(self, member: Model, rival: Model, number: int) -> bool:
+        """Whether rows that neither has seen are less probable, by more than chance explains."""
+        rows = torch.as_tensor(self.task.rows[self.task.split(number)[1]])
+        if not len(rows):
+            return False
+        own, other = (self.task.log_densities(model(), rows) for model in (member, rival))
+        gap = (own - other).double()
+        return bool(gap.mean() < -ERRORS_BEHIND * gap.std() / len(gap) ** 0.5)
 
 
 def out_of_reach(rival: float, steps: int) -> Callback:
@@ -435,12 +484,12 @@ def out_of_reach(rival: float, steps: int) -> Callback:
     return call
 
 
-def search(score: Callable[[Place], float], best: Place, moves: Sequence[Move]) -> Place:
-    """Move from a place, each way as often as this helps, until no move does."""
+def search(score: Callable[[Place], float], best: Place, moves: Sequence[Move], least: float = LEAST_GAIN) -> Place:
+    """Move from a place, each way as often as this gains so much, until no move does."""
     waiting = list(moves)
     while waiting:
         there = waiting[0](best)
-        if score(there) > score(best) + LEAST_GAIN:
+        if score(there) > score(best) + least:
             best, waiting = there, [waiting[0], *(move for move in moves if move != waiting[0])]
         else:
             waiting.pop(0)

@@ -78,6 +78,9 @@ MOST_PATTERN_WORK = 1e10
 # trained for this part of the steps, and the better one in full.
 FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
 RACE_PART = 5
+# For the sake of a column to predict, a tree or star is trained in full unless its score is then worse than that of the
+# mixture by more than this share.
+FARTHEST_BEHIND = 0.1
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
 # In a table of more than 1,000 rows, blocks of up to so many related columns may have latents of their own, connected
@@ -92,7 +95,11 @@ SEARCHED_ROWS = 600_000  # that EM sees, some of them several times, before a mi
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
 # single precision saves half of the time and memory.
 FEWEST_WIDE = 100
-LEAST_GAIN = 1e-2  # nats of a row held out, for which another size of a mixture is taken
+# A place of the search with several members is given up if the first ones are worse on rows held out by more than so
+# many standard errors of the difference.
+ERRORS_BEHIND = 2.0
+# Nats of a row held out, and of a column to predict in it, for which another size of a mixture is taken.
+LEAST_GAIN, LEAST_TARGET_GAIN = 1e-2, 2e-3
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000
 

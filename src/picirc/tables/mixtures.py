@@ -85,7 +85,8 @@ def blocks_of(information: Numbers, most: int) -> list[list[int]]:
 def refit(schema: Schema, rows: Numbers, states: int, chosen: Defaults, seed: int, steps: int) -> list[HCLT]:
     """Members trained anew on all rows, for a number of steps."""
     split = (np.arange(len(rows)), np.arange(0))
-    return [_member(schema, rows, split, states, chosen, seed + number, steps)[0] for number in range(chosen.members)]
+    seeds = range(seed, seed + chosen.members)
+    return [train(schema, rows, split, states, chosen, one, steps=steps)[0] for one in seeds]
 
 
 def average(members: Sequence[HCLT], shares: Sequence[float] | None = None) -> HCLT:
@@ -111,46 +112,21 @@ def average(members: Sequence[HCLT], shares: Sequence[float] | None = None) -> H
 
 
 def of_classes(
-    schema: Schema, rows: Numbers, splits: Sequence[Split], target: int, states: int, chosen: Defaults, seed: int
-) -> list[HCLT]:
-    """For each split a mixture whose states belong to a class each: so many for each category of a column."""
-    found = []
-    for number, (kept, held) in enumerate(splits):
-        parts, shares = [], []
-        for code in np.unique(rows[kept, target][~np.isnan(rows[kept, target])]):
-            own, others = (part[rows[part, target] == code] for part in (kept, held))
-            count = max(1, min(states, len(own) // _ROWS_PER_STATE))
-            parts.append(_member(schema, rows, (own, others), count, chosen, seed + number, None)[0].double())
-            shares.append(float(len(own)))
-        joined = average(parts, shares)
-        if len(kept) <= MOST_ROWS_AT_ONCE:
-            # With few rows, covariances are drawn towards what the states of all classes have in common.
-            joined = fit_em(joined, rows[kept], batch_size=None, steps=_JOINT_STEPS, smoothing=chosen.smoothing)[0]
-        found.append(joined)
-    return found
-
-
-def train(
-    schema: Schema,
-    rows: Numbers,
-    splits: Sequence[Split],
-    states: int,
-    chosen: Defaults,
-    seed: int,
-    callbacks: Sequence[Callback] = (),
-    done: int = 0,
-    structure: LatentTree | None = None,
-) -> list[tuple[HCLT, History]]:
-    """Train a member for each split with one number of states, after so many others were tried.
-
-    The structure is a single latent by default.
-    """
-    found = []
-    for number, split in enumerate(splits):
-        before = min(chosen.em_steps * (chosen.members * done + number), chosen.planned_em - chosen.em_steps)
-        own = [counted(callback, chosen.em_steps, before) for callback in callbacks]
-        found.append(_member(schema, rows, split, states, chosen, seed + number, None, own, structure))
-    return found
+    schema: Schema, rows: Numbers, split: Split, target: int, states: int, chosen: Defaults, seed: int
+) -> HCLT:
+    """A mixture whose states belong to a class each: so many for each category of a column."""
+    kept, _ = split
+    parts, shares = [], []
+    for code in np.unique(rows[kept, target][~np.isnan(rows[kept, target])]):
+        own, others = (part[rows[part, target] == code] for part in split)
+        count = max(1, min(states, len(own) // _ROWS_PER_STATE))
+        parts.append(train(schema, rows, (own, others), count, chosen, seed)[0].double())
+        shares.append(float(len(own)))
+    joined = average(parts, shares)
+    if len(kept) <= MOST_ROWS_AT_ONCE:
+        # With few rows, covariances are drawn towards what the states of all classes have in common.
+        joined = fit_em(joined, rows[kept], batch_size=None, steps=_JOINT_STEPS, smoothing=chosen.smoothing)[0]
+    return joined
 
 
 def counted(callback: Callback, steps: int, done: int) -> Callback:
@@ -162,17 +138,18 @@ def counted(callback: Callback, steps: int, done: int) -> Callback:
     return call
 
 
-def _member(
+def train(
     schema: Schema,
     rows: Numbers,
     split: Split,
     states: int,
     chosen: Defaults,
     seed: int,
-    steps: int | None,
-    callbacks: Sequence[Callback] = (),
     structure: LatentTree | None = None,
+    steps: int | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> tuple[HCLT, History]:
+    """Train a mixture, for a number of steps if it is given. The structure is a single latent by default."""
     kept, held = split
     structure = structure or star(schema.width)
     whole = len(kept) <= MOST_ROWS_AT_ONCE
