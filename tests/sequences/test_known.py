@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import kstest, norm, poisson
@@ -204,6 +205,28 @@ def test_samples_go_on_where_the_prefix_ends():
     np.testing.assert_allclose(inside.mean(0), 0.9, atol=0.02)
     free = np.array([part["x"] for part in model.sample(2, n=4000, seed=2)])
     np.testing.assert_allclose(free.mean(0), [H * 0.2 + C, H * (A * 0.2 + 0.05) + C], atol=0.1)
+
+
+SERIES = {
+    "array": np.array,
+    "tensor": torch.tensor,
+    "series": lambda x: pd.Series(x, name="x"),
+    "mapping": lambda x: {"x": x},
+    "lists": lambda x: [x],
+    "arrays": lambda x: [np.array(x)],
+}
+
+
+@pytest.mark.parametrize("kind", SERIES)
+def test_a_series_may_be_of_any_kind(kind):
+    model, x = level_model(), [0.1, math.nan, 0.5, 1.0]
+    data = SERIES[kind](x)
+    expected = model.log_prob({"x": np.array(x)})
+    assert model.log_prob(data) == pytest.approx(expected)
+    filled = model.impute(data)
+    found = filled[0] if isinstance(filled, list) else filled["x"] if isinstance(filled, dict) else filled
+    assert np.asarray(found, float).ravel()[[0, 2, 3]] == pytest.approx([0.1, 0.5, 1.0])
+    assert not np.isnan(np.asarray(found, float)).any()
 
 
 def test_gaps_are_filled_given_both_sides():

@@ -92,7 +92,9 @@ def frame_of(table: Any) -> Frame:
     series = nw.from_native(table, series_only=True, pass_through=True)
     if isinstance(series, nw.Series):
         return read_frame(series.to_frame().to_native())
-    if np.ndim(table) == 1 and isinstance(table, np.ndarray):
+    if isinstance(table, list | tuple) and not any(hasattr(cell, "__len__") for cell in table):
+        table = np.array(table, dtype=object)
+    if isinstance(table, np.ndarray) and table.ndim == 1:
         table = table[:, None]
     frame = read_frame(table)
     if frame.named or len(frame.names) > 1:
