@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
+import picirc as pc
 from cli.table_cases import COLUMNS, QUICK, ROWS, read, rows, text
 from picirc.cli import main
 from picirc.data.tables import read_file
@@ -125,7 +126,7 @@ def test_samples_agree_with_what_is_given(run, tmp_path):
 def test_samples_in_other_formats_are_the_same(run, model, tmp_path):
     parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra picirc[data]")
     for name in ("s.csv", "s.csv.gz", "s.tsv", "s.parquet"):
-        assert run("sample", model, "-n", 9, "-o", tmp_path / name)[0] == 0
+        assert run("sample", model, "-n", 9, "--seed", 0, "-o", tmp_path / name)[0] == 0
     first, *others = (read_file(tmp_path / name) for name in ("s.csv", "s.csv.gz", "s.tsv", "s.parquet"))
     for other in others:
         for name in COLUMNS:
@@ -203,7 +204,7 @@ def test_parquet_comes_back_with_its_types(run, model, table, tmp_path):
     ]
 
 
-# classify
+# predict, probability, explain
 
 
 def test_classify_writes_labels_and_probabilities(run, model, table, tmp_path):
@@ -243,6 +244,48 @@ def test_categories_that_are_numbers(run, model, table, tmp_path):
     assert header == ["flag", "p(0)", "p(1)"]
     assert {row[0] for row in cells} <= {"0", "1"}
     assert f"of the {ROWS - 1} rows with a known flag" in printed
+
+
+def test_predictions_of_numbers_are_means_and_quantiles(run, model, table, tmp_path):
+    words = ["--column", "length", "--quantiles", "0.1", "--quantiles", "0.9", "--given", "pet=cat|dog"]
+    partial = tmp_path / "t.csv"
+    partial.write_text(text([[row[0], "", *row[2:]] for row in rows()]), encoding="utf-8", newline="")
+    assert run("predict", model, partial, *words, "-o", tmp_path / "p.csv")[0] == 0
+    header, cells = read(tmp_path / "p.csv")
+    assert header == ["length", "length 0.1", "length 0.9"]
+    known, given = TableModel.load(model), {"pet": pc.one_of(["cat", "dog"])}
+    found = np.array([[float(cell) for cell in row] for row in cells])
+    np.testing.assert_allclose(found[:, 0], known.predict(partial, "length", given), rtol=1e-12)
+    np.testing.assert_allclose(found[:, 1:], known.quantiles(partial, "length", [0.1, 0.9], given), rtol=1e-12)
+
+
+def test_a_probability_is_printed(run, model):
+    code, printed, _ = run("probability", model, "length=5..10", "flag=1", "--given", "pet=cat")
+    event = {"length": pc.between(5, 10), "flag": 1}
+    assert code == 0
+    assert float(printed) == pytest.approx(TableModel.load(model).probability(event, {"pet": "cat"}), rel=1e-5)
+
+
+def test_an_explanation_is_that_of_the_row_that_score_and_report_name(run, model, tmp_path):
+    cells = rows()
+    cells[7][0] = "9000.5"
+    path = tmp_path / "t.csv"
+    path.write_text(text(cells), encoding="utf-8", newline="")
+    code, printed, _ = run("explain", model, path, "--row", 7)
+    assert code == 0
+    head, first, *_ = (line.split() for line in printed.splitlines())
+    assert head == ["column", "value", "expected", "p"]
+    assert first[:2] == ["length", "9000.5"]
+    assert run("score", model, path, "--anomalies", "0.001")[1].rstrip().endswith("row 7")
+
+
+def test_draws_differ_unless_there_is_a_seed(run, model, tmp_path):
+    def drawn(*words):
+        assert run("sample", model, "-n", 5, "-o", tmp_path / "s.csv", *words)[0] == 0
+        return (tmp_path / "s.csv").read_text()
+
+    assert drawn() != drawn()
+    assert drawn("--seed", 3) == drawn("--seed", 3)
 
 
 # The model called model, report and inspect
@@ -325,7 +368,11 @@ def test_a_model_fitted_to_a_data_frame(run, tmp_path):
         (["impute", "MODEL", "TABLE", "-o", "f.csv", "--seed", "x"], "--seed"),
         (["classify", "MODEL", "TABLE", "-o", "f.csv"], "--column"),
         (["classify", "MODEL", "TABLE", "--column", "pets", "-o", "f.csv"], "one of length, pet"),
-        (["classify", "MODEL", "TABLE", "--column", "length", "-o", "f.csv"], "a column of categories"),
+        (["predict", "MODEL", "TABLE", "--column", "pet", "--quantiles", "0.5", "-o", "f.csv"], "a column of numbers"),
+        (["predict", "MODEL", "TABLE", "--column", "length", "--quantiles", "5", "-o", "f.csv"], "between 0 and 1"),
+        (["probability", "MODEL", "length"], "NAME=VALUE"),
+        (["probability", "MODEL"], "a mapping"),
+        (["explain", "MODEL", "TABLE", "--row", "9999"], "--row"),
         (["sample", "MODEL", "-o", "f.csv", "-n", "0"], "--count"),
         (["report", "MODEL"], "--data"),
         (["report", "MODEL", "--data", "TABLE", "-o", "r.pdf"], ".html"),
@@ -357,17 +404,26 @@ def test_evidence_for_a_folder_is_refused(command, run, model, tmp_path):
     assert "--given: expected a single table" in error
 
 
+def test_columns_that_are_absent_are_missing(run, model, table, tmp_path):
+    partial, absent = tmp_path / "partial.csv", [[*row[:1], *row[2:]] for row in rows()]
+    partial.write_text(text(absent, [COLUMNS[0], *COLUMNS[2:]]), encoding="utf-8", newline="")
+    code, _, told = run("score", model, partial, "-o", tmp_path / "s.csv")
+    assert code == 0
+    assert "not in the table and taken as missing: pet" in told
+    assert run("impute", model, partial, "-o", tmp_path / "f.csv")[0] == 0
+    header, cells = read(tmp_path / "f.csv")
+    assert header == [COLUMNS[0], *COLUMNS[2:], "pet"]
+    assert all(row[-1] in ("cat", "dog", "émeu, large") for row in cells)
+
+
 def test_wrong_columns_are_named(run, model, tmp_path):
     cells = rows()
-    for name, header, match in (
-        ("renamed", ["lenght", *COLUMNS[1:]], "expected the column length, got only lenght, pet"),
-        ("other", list("abcdef"), "the column length"),
-    ):
-        path = tmp_path / f"{name}.csv"
-        path.write_text(text(cells, header), encoding="utf-8", newline="")
-        code, _, error = run("score", model, path)
-        assert code == 2
-        assert match in error
+    path = tmp_path / "other.csv"
+    path.write_text(text(cells, list("abcdef")), encoding="utf-8", newline="")
+    code, _, error = run("score", model, path)
+    assert code == 2
+    assert "expected columns of the model (length, pet" in error
+    assert "got a, b, c" in error
     path = tmp_path / "unseen.csv"
     path.write_text(text([[*row[:1], "unicorn", *row[2:]] for row in cells]), encoding="utf-8", newline="")
     code, _, error = run("score", model, path)

@@ -38,7 +38,8 @@ app = App(
     result_action="return_value",
 )
 for place, command in enumerate(commands.ALL):
-    app.command(command, name=command.__name__.replace("evaluate", "eval"), sort_key=place)
+    names = {"evaluate": ("eval",), "predict": ("predict", "classify")}.get(command.__name__, (command.__name__,))
+    app.command(command, name=names, sort_key=place)
 app.meta.group_parameters = Group("All commands")
 app.meta.suppress_keyboard_interrupt = False
 

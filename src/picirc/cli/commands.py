@@ -279,7 +279,7 @@ def fit(table: Path | None = None, /, *, output: OutputOptions, options: FitOpti
     """Learn a model of a table, or of a data set.
 
     picirc fit TABLE --out model learns a model of a table in a file. Its columns may be of any kind. Use the model with
-    score, sample, impute, classify, report and explore.
+    score, sample, impute, predict, report and explore.
 
     picirc fit TABLE --sequences --by NAME --time NAME --out model learns a model of the sequences in a table. Use it
     with forecast, report and explore.
@@ -373,7 +373,7 @@ def sample(
     count: Annotated[int, Parameter(name=("--count", "-n"))] = 64,
     given: tuple[str, ...] = (),
     gaps: bool = False,
-    seed: Seed = 0,
+    seed: Seed | None = None,
     spreadsheet_safe: bool = False,
     query: QueryOptions = _QUERY,
 ) -> None:
@@ -387,7 +387,7 @@ def sample(
         given: Evidence on a column of a table: NAME=VALUE, NAME=LOW..HIGH (either end may be omitted), or
             NAME=VALUE|VALUE|... for one of several; NAME=missing or NAME=observed for a model with --missingness.
         gaps: Leave cells empty that are drawn as missing, for a model with --missingness.
-        seed: The random seed.
+        seed: The random seed; by default a new one every time.
         spreadsheet_safe: Write an apostrophe before strings that a spreadsheet program would take for formulas: those
             that begin with =, +, - or @.
         query: The quadrature.
@@ -406,7 +406,7 @@ def impute(
     how: Literal["mean", "median", "mode", "sample"] = "mean",
     copies: int | None = None,
     given: tuple[str, ...] = (),
-    seed: Seed = 0,
+    seed: Seed | None = None,
     reading: TableOptions = _TABLE,
     files: FolderOptions = _FILES,
 ) -> None:
@@ -424,7 +424,7 @@ def impute(
             fills in jointly probable values; sample fills in random draws.
         copies: Write this many tables of random draws: filled-1.csv and so on for filled.csv.
         given: Evidence for all rows besides their cells, as for sample.
-        seed: The random seed; copy k uses the seed plus k - 1.
+        seed: The random seed; copy k uses the seed plus k - 1. By default a new one every time.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
     """
@@ -440,28 +440,32 @@ def impute(
     write_filled(model, table, reading, out, how, seed, copies, given)
 
 
-def classify(
+def predict(
     model: Path,
     table: Path | None = None,
     /,
     *,
     column: str,
     out: Out,
+    quantiles: tuple[float, ...] = (),
     given: tuple[str, ...] = (),
     reading: TableOptions = _TABLE,
     files: FolderOptions = _FILES,
 ) -> None:
-    """Predict a categorical column from the others.
+    """Predict a column from the others.
 
-    The table need not have that column. If it does, its values are only compared with the predictions.
+    Writes the mean of a column of numbers. Of a categorical column it writes the most probable category, and the
+    probabilities of all. The table need not have the column. If it does, its categories are only compared with the
+    predictions.
 
-    For a folder of Parquet files --out is a folder with a file for each of them.
+    For a folder of Parquet files --out is a folder with a file for each of them, and the column is categorical.
 
     Args:
         model: The model. If there is only one argument, it is the table, and the model is in the folder model.
         table: The table, or a folder of Parquet files.
         column: The column to predict.
-        out: A csv or parquet file for the most probable category of every row and the probabilities of all.
+        out: A csv or parquet file for the predictions.
+        quantiles: Also write these quantiles of a column of numbers, such as 0.05 and 0.95.
         given: Evidence for all rows besides their cells, as for sample.
         reading: How the table is read.
         files: How a folder of Parquet files is processed.
@@ -470,11 +474,41 @@ def classify(
     if _is_folder(table, files):
         from picirc.cli.use import map_folder
 
-        map_folder(model, table, out, files, reading, "classify", {"--given": given}, column=column)
+        refused = {"--given": given, "--quantiles": quantiles}
+        map_folder(model, table, out, files, reading, "classify", refused, column=column)
         return
-    from picirc.cli.use import write_classes
+    from picirc.cli.use import write_predictions
 
-    write_classes(model, table, reading, out, column, given)
+    write_predictions(model, table, reading, out, column, quantiles, given)
+
+
+def probability(model: Path, /, *event: str, given: tuple[str, ...] = ()) -> None:
+    """Print how probable it is that columns of a table have certain values.
+
+    picirc probability model age=50.. 'sex=f|d' --given income=1000..2000
+
+    Args:
+        model: The folder or file of the model.
+        event: NAME=VALUE, NAME=LOW..HIGH or NAME=VALUE|VALUE for some columns, as --given of sample.
+        given: Evidence, as for sample.
+    """
+    from picirc.cli.use import print_probability
+
+    print_probability(model, event, given)
+
+
+def explain(model: Path, table: Path | None = None, /, *, row: int, reading: TableOptions = _TABLE) -> None:
+    """Print how surprising each cell of a row is given the others, the most surprising one first.
+
+    Args:
+        model: The model. If there is only one argument, it is the table, and the model is in the folder model.
+        table: The table.
+        row: The number of the row, from 0, as score and report count.
+        reading: How the table is read.
+    """
+    from picirc.cli.use import print_explanation
+
+    print_explanation(*_both(model, table), reading, row)
 
 
 def report(
@@ -578,5 +612,5 @@ def inspect(model: Path = _FOLDER, /, *, points: int | None = None, batch: int =
 
 # In the order of the help.
 ALL: tuple[Callable[..., int | None], ...] = (
-    *(fit, score, sample, impute, classify, forecast, report, explore, evaluate, inspect),
+    *(fit, score, sample, impute, predict, probability, explain, forecast, report, explore, evaluate, inspect),
 )

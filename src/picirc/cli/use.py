@@ -184,18 +184,18 @@ def _open_table_model(path: Path) -> TableModel:
     return TableModel(replace(model.schema, container="mapping"), model.pic, model.points, model.summary)
 
 
-def _open_both(path: Path, file: Path, options: TableOptions, absent: tuple[str, ...] = ()) -> tuple[TableModel, Frame]:
-    """Load a model, read a table, and print its columns. The columns ``absent`` are not required in the table."""
+def _open_both(path: Path, file: Path, options: TableOptions, target: str | None = None) -> tuple[TableModel, Frame]:
+    """Load a model, read a table, and print its columns, of which ``target`` is to be predicted."""
     model = _open_table_model(path)
-    for name in absent:
-        model.schema.index(name)
+    if target is not None:
+        model.schema.index(target)
     frame = read_table(file, options)
-    lacking = [name for name in model.schema.names if name not in frame.names and name not in absent]
+    lacking = [name for name in model.schema.names if name not in frame.names and name != target]
+    if len(lacking) == len(model.schema.names) - (target is not None) > 0:
+        remedy = "set the separator of the cells with --delimiter" if len(frame.names) == 1 else ""
+        raise ArgumentError(str(file), f"columns of the model ({few(model.schema.names)})", few(frame.names), remedy)
     if lacking:
-        remedy = "add it with empty cells if it is unknown"
-        if len(frame.names) == 1:
-            remedy = "set the separator of the cells with --delimiter"
-        raise ArgumentError(str(file), f"the column {lacking[0]}", f"only {few(frame.names)}", remedy)
+        tell(f"not in the table and taken as missing: {few(lacking)}")
     gaps = _gaps(model.schema, frame)
     counts = {name: int(gaps[name].sum()) if name in gaps else frame.rows for name in model.schema.names}
     tell(Schema(tuple(replace(column, missing=counts[column.name]) for column in model.schema.columns), frame.rows))
@@ -276,7 +276,7 @@ def write_filled(
     options: TableOptions,
     out: Path,
     how: How,
-    seed: int,
+    seed: int | None,
     copies: int | None,
     given: Sequence[str],
 ) -> None:
@@ -291,7 +291,8 @@ def write_filled(
     model, frame = _open_both(path, file, options)
     gaps = _gaps(model.schema, frame)
     for copy, target in enumerate(targets):
-        filled = model.impute(_known(model, frame), how, seed + copy, given=read_given(model.schema, given))
+        own = None if seed is None else seed + copy
+        filled = model.impute(_known(model, frame), how, own, given=read_given(model.schema, given))
         if frame.written is not None:
             filled = _as_written(frame, filled, gaps, target)
         _write(target, filled, options)
@@ -321,36 +322,74 @@ def _as_written(
         return {name: filled.get(name, typed_cells(texts)) for name, texts in frame.written.items()}
     columns: dict[str, Any] = dict(frame.written)
     for name, values in filled.items():
+        if name not in gaps:  # a column that is absent is filled and added
+            columns[name] = values
+            continue
         cells = zip(columns[name], gaps[name].tolist(), values, strict=True)
         columns[name] = [value if gap else text for text, gap, value in cells]
     return columns
 
 
-# classify
+# predict, probability, explain
 
 
-def write_classes(path: Path, file: Path, options: TableOptions, out: Path, column: str, given: Sequence[str]) -> None:
-    """Write the most probable category of a column for every row, and the probabilities of all."""
+def write_predictions(
+    path: Path,
+    file: Path,
+    options: TableOptions,
+    out: Path,
+    column: str,
+    quantiles: Sequence[float],
+    given: Sequence[str],
+) -> None:
+    """Write the mean of a column for every row, or its most probable category and the probabilities of all."""
     check_output(out, path, file)
-    model, frame = _open_both(path, file, options, absent=(column,))
-    labels = model.schema[column].categories
-    if not labels:
-        raise ArgumentError("--column", "a column of categories", f"{column}, which is {model.schema[column].kind}")
+    model, frame = _open_both(path, file, options, target=column)
+    labels, evidence = model.schema[column].categories, read_given(model.schema, given)
     known = _known(model, frame, column)
     table = known if known.names else {column: [None] * frame.rows}
-    probabilities = model.predict(table, column, read_given(model.schema, given))
-    chosen = [labels[place] for place in probabilities.argmax(1).tolist()]
-    columns: dict[str, Any] = {column: chosen}
-    columns |= {f"p({cell_text(label)})": probabilities[:, place] for place, label in enumerate(labels)}
+    predicted = model.predict(table, column, evidence)
+    columns: dict[str, Any] = {column: predicted}
+    if labels:
+        columns = {column: [labels[place] for place in predicted.argmax(1).tolist()]}
+        columns |= {f"p({cell_text(label)})": predicted[:, place] for place, label in enumerate(labels)}
+    if quantiles:
+        ends = model.quantiles(table, column, quantiles, evidence)
+        columns |= {f"{column} {level:g}": ends[:, place] for place, level in enumerate(quantiles)}
     _write(out, columns, options)
-    say(f"classified {len(chosen):,} rows; saved {out}")
-    if column not in frame.names:
-        return
-    truth = frame.cells(column, model.schema[column].dtype).objects()
+    say(f"predicted {column} of {frame.rows:,} rows; saved {out}")
+    if column in frame.names and labels:
+        _compare(column, columns[column], frame.cells(column, model.schema[column].dtype).objects())
+
+
+def _compare(column: str, chosen: Sequence[Any], truth: Sequence[Any]) -> None:
     pairs = [(said, true) for said, true in zip(chosen, truth, strict=True) if true is not None]
     if pairs:
         right = sum(said == true for said, true in pairs)
         say(f"{right:,} of the {len(pairs):,} rows with a known {column} are right ({right / len(pairs):.1%})")
+
+
+def print_probability(path: Path, event: Sequence[str], given: Sequence[str]) -> None:
+    """Print the probability of an event."""
+    model = _open_table_model(path)
+    wanted = read_given(model.schema, event, "event") or {}
+    say(f"{model.probability(wanted, read_given(model.schema, given)):.6g}")
+
+
+def print_explanation(path: Path, file: Path, options: TableOptions, row: int) -> None:
+    """Print the cells of a row, the most surprising one first."""
+    model, frame = _open_both(path, file, options)
+    check_integer("--row", row, 0, most=frame.rows - 1)
+    known = {name: frame.cells(name, model.schema[name].dtype).objects()[row] for name in _known(model, frame).names}
+    lines = [("column", "value", "expected", "p")]
+    for cell in model.explain(known):
+        value, expected = (
+            f"{cell[key]:g}" if isinstance(cell[key], float) else str(cell[key]) for key in lines[0][1:3]
+        )
+        lines.append((cell["column"], value, expected, f"{cell['tail']:.2g}"))
+    widths = [max(map(len, part)) for part in zip(*lines, strict=True)]
+    for line in lines:
+        say("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 # forecast
@@ -425,13 +464,13 @@ def serve_page(path: Path, source: str | None, options: TableOptions, port: int,
 # sample
 
 
-def read_given(schema: Schema, words: Sequence[str]) -> dict[str, Any] | None:
+def read_given(schema: Schema, words: Sequence[str], option: str = "--given") -> dict[str, Any] | None:
     """Read evidence: NAME=VALUE, NAME=LOW..HIGH, NAME=VALUE|VALUE, NAME=missing or NAME=observed."""
     found: dict[str, Any] = {}
     for word in words:
         name, sign, text = word.partition("=")
         if not sign or not text:
-            raise ArgumentError("--given", "NAME=VALUE, NAME=LOW..HIGH or NAME=VALUE|VALUE", word)
+            raise ArgumentError(option, "NAME=VALUE, NAME=LOW..HIGH or NAME=VALUE|VALUE", word)
         column, (low, dots, high) = schema[name], text.partition("..")
         if text in _PRESENCES and column.indicator and text not in column.categories:
             found[name] = _PRESENCES[text]
@@ -460,7 +499,7 @@ def write_samples(
     path: Path,
     out: Path,
     count: int,
-    seed: int,
+    seed: int | None,
     query: QueryOptions,
     safe: bool,
     given: Sequence[str],
@@ -491,8 +530,9 @@ def write_samples(
 
 
 @torch.no_grad()
-def _draw(circuit: QPC, count: int, seed: int) -> Array:
-    generator = torch.Generator().manual_seed(seed)
+def _draw(circuit: QPC, count: int, seed: int | None) -> Array:
+    generator = torch.Generator()
+    generator.seed() if seed is None else generator.manual_seed(seed)
     sizes = [min(_ROWS, count - start) for start in range(0, count, _ROWS)]
     return np.concatenate([circuit.sample(size, generator=generator).numpy() for size in sizes])
 
@@ -660,7 +700,7 @@ def map_folder(
             raise ArgumentError(name, "a single table", got, "omit it")
     if out is None:
         raise ArgumentError("--out", "a folder for the results", "none", "add -o and the name of a folder")
-    if options.get("how") != "sample":
+    if options.get("how") != "sample" or options.get("seed") is None:
         options.pop("seed", None)
     spread = plan_spread(
         mapper(find_model(model), task, **options), source, out,

@@ -173,7 +173,7 @@ class TableModel:
             seed: Determines the draws; without one they differ from call to call.
             copies: Return a list of so many tables, each filled by draws of its own, for ``"sample"``.
             given: What else is known of all rows: values, ranges and sets by name. A value fills the missing cells of
-                its column; ranges and sets have no effect on observed cells, and cannot be had with ``"mode"``.
+                its column. An observed cell outside a range or set is an error; ``"mode"`` takes values only.
         """
         check_choice("how", how, HOW)
         if copies is not None and how != "sample":
