@@ -211,6 +211,28 @@ def test_fourier_features_are_an_option(fourier, learnable):
     assert all(moved) if learnable or not fourier else not any(moved)
 
 
+@pytest.mark.parametrize("shared", [None, 2])
+def test_neighbouring_grey_values_begin_alike(shared):
+    pic = pc.PIC(pc.chain(2), pc.Categorical(256), width=64, shared=shared, generator=torch.Generator().manual_seed(0))
+
+    def table():
+        circuit = pic(pc.midpoint(64)).parameters.inputs[0]  # (…, states, values)
+        return circuit.detach().reshape(-1, 256).T.corrcoef()
+
+    def neighbours(correlations):
+        return correlations.diagonal(1)[1:]
+
+    assert float(neighbours(table()).mean()) < 0.5
+    pic.begin_training(torch.randint(256, (8, 2)).float(), torch.Generator())
+    begun = table()
+    assert float(neighbours(begun).mean()) > 0.9
+    assert float(begun[100, 200].abs()) < 0.8
+    assert float(begun[0, 1]) < 0.8, "the background begins apart from the darkest grey"
+    pic.end_training()
+    pic.begin_training(torch.randint(256, (8, 2)).float(), torch.Generator())
+    torch.testing.assert_close(table(), begun, msg="a trained table is kept")
+
+
 @pytest.mark.parametrize("name", ["tree", "quad_graph", "quad_tree_tucker"])
 def test_a_trained_model_takes_any_rule(name):
     x = data_for(rows=32)

@@ -37,6 +37,8 @@ _MOST_TURNS = 16  # features of a shared latent that heads are linear in
 # Of the frequencies of a vector's components, times √dims: normal vectors are longer than numbers in [-1, 1].
 _VECTOR_SIGMA = 0.7
 _AFFINITY = 8.0  # of the latents of region graphs; of 0, 2, 8 and 30 the best on MNIST with N = 16 after 300 steps
+_SPREAD = 16  # values begin alike over one part in so many of their range
+_ORDERED = 64  # values from which on a table is taken as one of an ordered quantity, such as the brightness of pixels
 _Grids = dict[Hashable, tuple[Tensor, Tensor]]
 
 
@@ -73,7 +75,7 @@ class PIC(Model):
         shared_dims: The number of dimensions of ``g``, a normal vector whose points are those of ``pc.sobol``.
         fourier: Whether the nets start with Fourier features. By default those of latents with one dimension do.
         sigma: The standard deviation of their frequencies. The paper uses 1; images learn faster with 2.
-        learnable: Whether the frequencies are trained.
+        learnable: Whether the frequencies are trained. By default they are, except with the paper's energy.
         correlated: Whether the Gaussian variables of a family on one latent are correlated given its value, with one
             matrix of correlations (at most 0.9999) for all values. Otherwise they are independent given the latent.
         nets: Makes your own functions instead of energy nets. ``nets(rows, arguments)`` returns a module that maps
@@ -117,7 +119,7 @@ class PIC(Model):
         shared_dims: int = 2,
         fourier: bool | None = None,
         sigma: float = 2.0,
-        learnable: bool = False,
+        learnable: bool | None = None,
         correlated: bool = False,
         nets: Callable[[int, int], nn.Module] | None = None,
         generator: torch.Generator | None = None,
@@ -136,7 +138,7 @@ class PIC(Model):
         if fourier is None and isinstance(self.dims, int):
             fourier = self.dims == 1
         self.fourier = fourier if fourier is None else check_boolean("fourier", fourier)
-        self.learnable = check_boolean("learnable", learnable)
+        self.learnable = energy != "softplus" if learnable is None else check_boolean("learnable", learnable)
         self.step_size = 7e-3 if set(self._kinds.values()) == {1} else 3e-3
         self.custom = nets is not None
         self.clusters: Clusters | None = None  # of the rows, while a fresh model with a shared latent is trained
@@ -147,7 +149,7 @@ class PIC(Model):
             features = 1 in each if self.fourier is None else self.fourier
             scales = [s for d in each for s in [sigma if d == 1 else _VECTOR_SIGMA / math.sqrt(d)] * d]
             own = sigma if len(set(each)) == 1 else scales
-            return Bank(rows, sum(each), outputs, self.width, sharing, features, own, learnable, generator, turns)
+            return Bank(rows, sum(each), outputs, self.width, sharing, features, own, self.learnable, generator, turns)
 
         def functions(rows: int, kinds: Sequence[Hashable]) -> nn.Module:
             if nets is not None:
@@ -260,17 +262,26 @@ class PIC(Model):
         return min(5.0, 8000 / rows)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Correlations start at zero and seldom stay small, so they do not decay and take longer steps."""
-        own = set(self.correlations)
+        """Frequencies of Fourier features do not decay: small ones would make a net smooth, not columns independent.
+
+        Correlations start at zero and seldom stay small, so they do not decay either, and take longer steps.
+        """
+        banks = [bank for bank in (*self.integrals, *self.inputs) if isinstance(bank, Bank)]
+        frequencies = [p for bank in banks if bank.features.fourier for p in bank.features.parameters()]
+        own = {*self.correlations, *frequencies}
         groups = [g._replace(parameters=[p for p in g.parameters if p not in own]) for g in super().parameter_groups()]
-        return [*groups, ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)]
+        correlations = ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)
+        return [*groups, ParameterGroup(frequencies, decay=False), correlations]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Start the input nets from the distribution of each column, in the units of that column."""
         for step, bank in zip(self.plan.inputs, self.inputs, strict=True):
             assert isinstance(bank, Bank)
             if bank.sharing == "full" and step.family.softmax:
-                continue  # states separate sooner from uniform tables than from pooled frequencies
+                # States separate sooner from nearly uniform tables than from pooled frequencies.
+                if self.fresh and bank.outputs >= _ORDERED:
+                    bank.blend(_likeness(bank.head[0]))
+                continue
             columns = x[:, torch.as_tensor(step.columns, device=x.device)].T  # (inputs, rows)
             if bank.sharing == "full":
                 columns = columns.reshape(1, -1)
@@ -464,6 +475,18 @@ def _check_dims(dims: object, structure: LatentTree | RegionGraph) -> int | tupl
 
 def _unmoved(rule: Rule | VectorRule | RandomRule) -> Rule | VectorRule:
     return rule.rule if isinstance(rule, RandomRule) else rule
+
+
+def _likeness(heads: Tensor) -> Tensor:
+    """How alike values begin, ``(values, values)``: weights of the heads of random functions, each row of length one.
+
+    If neighbouring values begin alike, the states divide the values in a similar way with every seed. The value 0 stays
+    apart: in images it is the background.
+    """
+    value = torch.arange(len(heads), dtype=heads.dtype, device=heads.device)
+    near = torch.exp(-0.5 * ((value - value.unsqueeze(1)) * _SPREAD / len(heads)).square())
+    near[0, 1:] = near[1:, 0] = 0
+    return nn.functional.normalize(near, dim=1)
 
 
 def _input_sharing(families: Sequence[Family]) -> str:

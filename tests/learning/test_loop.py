@@ -379,7 +379,7 @@ def test_the_identity_of_a_model_is_its_structure_and_its_kinds_of_parameters():
     assert identity_of(make_pic(seed=1)) == base
     others = [
         make_pic(Shape(pc.random_tree(4, 3))),  # tensors of the same shapes
-        make_pic(learnable=True),
+        make_pic(learnable=False),
         make_pic(inputs=pc.Bernoulli()),
         make_pic(sharing="none"),
         make_hclt(),

@@ -128,6 +128,13 @@ class Bank(nn.Module):
         self.register_buffer("center", None, persistent=False)
         self.register_buffer("gain", None, persistent=False)
 
+    def blend(self, weights: Tensor) -> None:
+        """Replace the heads by combinations of them, with weights ``(outputs, outputs)``."""
+        with torch.no_grad():
+            self.head.copy_(weights @ self.head)
+            if hasattr(self, "turns"):
+                self.turns.copy_(weights @ self.turns)
+
     def standardise(self, center: Tensor, gain: Tensor, keep: bool) -> None:
         """Set the outputs to ``center + gain · head``, ``(heads, outputs)`` each, until ``absorb``.
 
