@@ -296,6 +296,20 @@ def test_a_random_rule_is_validated_on_twice_the_points():
         assert history.records[0]["valid"] == pc.mean_log_prob(trained(pc.simpson(5)), X)
 
 
+def test_a_coarse_beginning_has_half_the_points(monkeypatch):
+    sizes: list[int] = []
+    draw = pc.RandomRule.random
+    monkeypatch.setattr(pc.RandomRule, "random", lambda rule, source: sizes.append(len(rule)) or draw(rule, source))
+    pc.fit(make_pic(), X, rule=pc.shifted(8), coarse=0.6, steps=5)
+    assert sizes == [4, 4, 4, 8, 8]
+
+
+@pytest.mark.parametrize(("coarse", "rule"), [(1.0, SMALL), (-0.1, SMALL), (0.5, pc.midpoint(4))])
+def test_a_coarse_beginning_is_a_fraction_and_needs_a_random_rule(coarse, rule):
+    with pytest.raises(ValueError, match="coarse"):
+        pc.fit(make_pic(), X, rule=rule, coarse=coarse, steps=1)
+
+
 def loader() -> DataLoader:
     return DataLoader(TensorDataset(X), batch_size=10, shuffle=True, generator=torch.Generator().manual_seed(5))
 

@@ -46,6 +46,7 @@ def fit(
     valid: Any = None,
     *,
     rule: AnyRule | None = None,
+    coarse: float = 0.0,
     batch_size: int = 128,
     steps: int = 5000,
     schedule: Cosine | None = None,
@@ -76,6 +77,8 @@ def fit(
         train: ``(rows, variables)``: a tensor, an array, a memory-mapped file, or a loader of batches. NaN is missing.
         valid: Data of the same form for early stopping. Without it the training likelihood decides.
         rule: The quadrature rule of a PIC, by default ``pc.shifted(32)``, or 1,024 shifted Sobol points for vectors.
+        coarse: The fraction of the steps, at the beginning, that use half as many points of a random rule. Such a step
+            takes a quarter of the time, so with 64 points or more ``coarse=0.7`` reaches the same quality sooner.
         batch_size: Rows per batch.
         steps: The largest number of steps.
         schedule: The step sizes. The default starts at ``model.step_size`` and falls to a hundredth of it along one
@@ -107,6 +110,12 @@ def fit(
     own = _as_model(model)
     chosen = own.training_rule(rule)
     check_integer("accumulate", accumulate)
+    if not 0 <= coarse < 1:
+        raise ArgumentError("coarse", "a fraction from 0 to below 1", coarse)
+    if coarse and not any(
+        isinstance(one, RandomRule) for one in (chosen.rules if isinstance(chosen, Rules) else [chosen])
+    ):
+        raise ArgumentError("coarse", "0 without a random rule", coarse, "use rule=pc.shifted(64)")
     if clip is not None and not clip > 0:
         raise ArgumentError("clip", "a positive number, or None", clip)
     variables = len(own.families)
@@ -140,12 +149,14 @@ def fit(
         "autocast": str(autocast),
     }
     identity |= {"batch_size": batch_size, "steps": steps, "optimizer": optimizer, "betas": list(betas), "seed": seed}
+    identity |= {"coarse": coarse} if coarse else {}
     identity |= {} if target is None else {"target": target, "emphasis": emphasis}
     identity |= {"weight_decay": weight_decay, "clip": clip, "accumulate": accumulate, "validate_every": validate_every}
     loop = Loop(settings, own, solver, variables, identity)
     step = _Step(
-        own, chosen, solver, batches, processes, clip, accumulate, autocast, seed, target, emphasis, steps // 4
-    )
+        own, chosen, solver, batches, processes, clip, accumulate, autocast, seed, target, emphasis, steps // 4,
+        round(coarse * steps),
+    )  # fmt: skip
     history = loop.run(step, validate, lambda number: schedule(number, steps))
     own.end_training()
     result: Any = own.circuit if isinstance(own, CircuitModel) else own
@@ -177,6 +188,7 @@ class _Step:
     target: int | None = None
     emphasis: float = 1.0
     labelled: int = 0  # for this many steps the model decides which slice learns which row
+    coarse: int = 0  # so many steps have half the points
 
     def __call__(self, number: int, size: float) -> float:
         """Take a step and return the mean log-likelihood of its batch."""
@@ -185,7 +197,7 @@ class _Step:
         self.solver.zero_grad(set_to_none=True)
         own, count = self.batches.part(number, self.processes)
         total = 0.0
-        rule = _drawn(self.rule, self.seed, number)
+        rule = _drawn(self.rule if number >= self.coarse else _coarser(self.rule), self.seed, number)
         slices = self.model.slices(rule)
         for part in own.chunk(self.accumulate) if len(own) else ():  # a small batch leaves some processes without rows
             total += self._backward(slices, part, count, number)
@@ -256,7 +268,12 @@ def _validation_rule(rule: AnyRule | None) -> AnyRule | None:
     return _each(rule, lambda one: one.resize(2 * len(one)).rule)
 
 
-def _each(rule: AnyRule | None, change: Callable[[RandomRule], Rule | VectorRule]) -> AnyRule | None:
+def _coarser(rule: AnyRule | None) -> AnyRule | None:
+    """The rule with half the points in its random parts."""
+    return _each(rule, lambda one: one.resize(max(1, len(one) // 2)))
+
+
+def _each(rule: AnyRule | None, change: Callable[[RandomRule], Rule | VectorRule | RandomRule]) -> AnyRule | None:
     """The rule with its random parts changed."""
     if isinstance(rule, Rules):
         return rule.map(lambda one: _each(one, change))
