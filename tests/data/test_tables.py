@@ -77,6 +77,7 @@ def test_a_packed_file(tmp_path):
     [
         ("a,b\n1,2\n1\n", "line 3: expected 2 cells, as in line 1, got 1"),
         ("a,b\n1,2\n\n1,2,3\n", "line 4: expected 2 cells, as in line 1, got 3"),
+        ("a;b\n1,5;2,5\n", "line 2: expected 1 cells, as in line 1, got 3; set the delimiter to ';'"),
         ("a,b\n1,2\n1,two\n", r"line 3: expected a finite number in column b, got two; .*categorical=\['b'\]"),
         ("a,b\n1,1.2.3\n", "line 2: expected a finite number in column b"),
         ("a,b\n1,inf\n", "line 2: expected a finite number in column b, got inf"),

@@ -508,6 +508,7 @@ def test_a_changed_entry_is_refused_or_still_a_schema(data):
         (["1,234", "999"], "thousands separators such as '1,234'; remove the commas"),
         (["1,5", "12"], "decimal commas such as '1,5'"),
         (["37%", "4"], "percentages"),
+        (["$1.50", "€ 12,000.00", "3 £"], "amounts of money"),
         (["1,5", "12,25"], "decimal commas"),
     ],
 )

@@ -325,7 +325,9 @@ def _read_rows(path: Path, delimiter: str, largest: int | None) -> tuple[list[in
                 continue
             if rows and len(row) != len(rows[0]):
                 expected = f"{len(rows[0])} cells, as in line {lines[0]}"
-                raise ArgumentError(f"{path}, line {line}", expected, len(row))
+                others = [sign for sign in ";\t|," if sign != delimiter and any(sign in cell for cell in rows[0])]
+                remedy = f"set the delimiter to {others[0]!r} if it separates the cells" if others else ""
+                raise ArgumentError(f"{path}, line {line}", expected, len(row), remedy)
             lines.append(line)
             rows.append([cell.strip() for cell in row])
     except csv.Error as error:
