@@ -161,6 +161,13 @@ def test_ranges_that_only_touch_have_nothing_in_common(model):
         model.probability({"bill_length_mm": pc.between(40.0, 40.0)})
 
 
+def test_a_list_of_rows_is_a_table(model):
+    rows = [{"sex": "male", "body_mass_g": 5000.0}, {"sex": "female"}]
+    table = {"sex": ["male", "female"], "body_mass_g": [5000.0, None]}
+    np.testing.assert_array_equal(model.predict(rows, "species"), model.predict(table, "species"))
+    assert len(model.probability({"species": "Gentoo"}, given=rows)) == 2
+
+
 def test_a_row_of_which_nothing_is_known(model):
     assert model.log_density({}) == 0.0
     p = model.predict({}, "species")[0]

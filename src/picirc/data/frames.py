@@ -235,11 +235,14 @@ def read_frame(table: Any) -> Frame:
     """Read a table of any kind.
 
     Args:
-        table: A pandas, polars or pyarrow table, an array or nested lists, a mapping from names to columns, the result
-            of ``picirc.data.read``, or the path of a file.
+        table: A pandas, polars or pyarrow table, an array or nested lists, a mapping from names to columns, a list of
+            rows that map names to values, the result of ``picirc.data.read``, or the path of a file.
     """
     if isinstance(table, Frame):
         return table
+    if isinstance(table, list) and table and all(isinstance(row, Mapping) for row in table):
+        names = dict.fromkeys(name for row in table for name in row)
+        table = {name: [row.get(name) for row in table] for name in names}
     if isinstance(table, str | PathLike):
         from picirc.data.tables import read_file
 

@@ -127,7 +127,7 @@ def read_evidence(schema: Schema, given: Any) -> Known:
             return Known(nothing, {}, regions)
     elif isinstance(given, np.ndarray | Tensor) and given.ndim == 1:
         given = given.reshape(1, -1)
-    elif isinstance(given, list | tuple) and not any(isinstance(v, list | tuple | np.ndarray) for v in given):
+    elif isinstance(given, list | tuple) and not any(isinstance(v, list | tuple | np.ndarray | Mapping) for v in given):
         given = [given]
     frame = read_frame(given)
     encoded = schema.encode(frame, absent=schema.names)
