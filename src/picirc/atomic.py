@@ -12,6 +12,7 @@ import contextlib
 import glob
 import os
 import secrets
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -46,7 +47,7 @@ def replacing(*targets: Path) -> Iterator[list[Path]]:
     """
     folder = targets[0].parent
     for target in targets:
-        if target.exists() and not target.is_file():
+        if not _replaceable(target):
             raise ArgumentError(str(target), "a file, or nothing there", "a folder or a device")
         remove_partial(target, _STALE)
     token = secrets.token_hex(8)
@@ -70,6 +71,14 @@ def replacing(*targets: Path) -> Iterator[list[Path]]:
     finally:
         for path in partial:
             path.unlink(missing_ok=True)
+
+
+def _replaceable(target: Path) -> bool:
+    """Whether there is a file or nothing; one look, because another process may remove the file between two."""
+    try:
+        return stat.S_ISREG(target.stat().st_mode)
+    except OSError:
+        return True
 
 
 def remove_partial(target: Path, older: float = 0.0) -> None:

@@ -277,7 +277,7 @@ class Block:
         """Standardised values ``(parts, m, states, batch)``, zero where they are missing."""
         mean, std = self._own_params().unsqueeze(3).unbind(-1)  # (parts, m, states, 1)
         values, missing = x.unsqueeze(1), x.isnan()  # (m, 1, batch)
-        if not bool(missing.any()):
+        if has_values(x) and not bool(missing.any()):
             return (values - mean) / std
         # A quotient with NaN would have a NaN derivative.
         return ((values.nan_to_num(0.0) - mean) / std).masked_fill(missing.unsqueeze(1), 0.0)
@@ -328,7 +328,7 @@ class Block:
 def _without_repetition(x: Tensor) -> Tensor:
     """The first half of the data points if the second is the same, as in training for a column of another input."""
     first, second = x.tensor_split(2, 1)
-    if x.shape[1] < 2 or x.shape[1] % 2 or not bool(_same(first[:, 0], second[:, 0]).all()):
+    if not has_values(x) or x.shape[1] < 2 or x.shape[1] % 2 or not bool(_same(first[:, 0], second[:, 0]).all()):
         return x
     return first if bool(_same(first, second).all()) else x
 
