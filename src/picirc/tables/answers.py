@@ -22,7 +22,7 @@ from picirc.qpc.validation import as_points, check_possible
 from picirc.tables.column import Column, Numbers
 
 _BISECTIONS = 70
-_DRAWS, _CELLS = 8192, 64  # for columns that are correlated with restricted ones
+_DRAWS, _CELLS = 8192, 24  # for columns that are correlated with restricted ones
 _SOME = 20  # intervals in which columns correlated with restricted ones are computed
 _ANYWHERE = Region(((-math.inf, math.inf),))
 
@@ -56,7 +56,7 @@ class Answer:
         if self.column.coded:
             return self.probabilities() @ np.array(self.column.categories, np.float64)
         if self._correlated or self.place in self.regions:
-            return np.array([self._strata(row)[2] for row in range(len(self.rows))])
+            return np.array([self._strata_mean(row) for row in range(len(self.rows))])
         found = torch.zeros(len(self.rows), dtype=torch.float64)
         for family, params, weights in self._parts:
             found += (self.column.expectation(family, params) * weights).sum(1)
@@ -71,7 +71,7 @@ class Answer:
             labels: Numbers = np.array(self.column.categories, np.float64)[codes]
             return labels
         if self._correlated:
-            codes = np.stack([np.interp(wanted, *self._strata(row)[:2]) for row in range(len(self.rows))])
+            codes = np.stack([self._strata_codes(row, wanted) for row in range(len(self.rows))])
         else:
             codes = self._inverse(torch.as_tensor(wanted)).numpy()
         return np.stack([self.column.numbers(codes[:, place]) for place in range(len(wanted))], 1)
@@ -140,16 +140,24 @@ class Answer:
         ]
         return torch.stack(found).logsumexp(0)
 
-    def _strata(self, row: int) -> tuple[Numbers, Numbers, float]:
-        """The distribution function at some codes, these codes, and the mean.
+    def _strata_mean(self, row: int) -> float:
+        codes, weights = self._strata(row)
+        return float(weights @ np.asarray(self.column.decode(codes, exact=True, beyond=True), np.float64))
 
-        Draws say where the cells are, the circuit how probable each of them is.
+    def _strata_codes(self, row: int, levels: Numbers) -> Numbers:
+        codes, weights = self._strata(row)
+        found: Numbers = codes[np.searchsorted(weights.cumsum(), levels).clip(max=len(codes) - 1)]
+        return found
+
+    def _strata(self, row: int) -> tuple[Numbers, Numbers]:
+        """Draws of the column in ascending order, and their weights.
+
+        The circuit says how probable the cells are that the draws are divided into.
         """
         names = self.qpc.variables
         regions = {names[place]: region for place, region in self.regions.items()}
         known, source = self._known[row], torch.Generator().manual_seed(0)
         drawn = self.qpc.sample(_DRAWS, given=known, generator=source, regions=regions)[:, self.place].sort().values
-        values = np.asarray(self.column.decode(drawn.numpy(), exact=True), np.float64)
         edges = drawn[torch.linspace(0, _DRAWS - 1, _CELLS).long()].unique()
         cells = torch.bucketize(drawn, edges).numpy()
         own = regions.get(names[self.place], _ANYWHERE)
@@ -161,11 +169,8 @@ class Answer:
         )
         below = (logs - logs[-1]).exp().clamp(0, 1).numpy()
         masses = np.diff(below, prepend=0.0)
-        counts = np.bincount(cells, minlength=len(edges) + 1)
-        sums = np.bincount(cells, weights=values, minlength=len(edges) + 1)
-        full = counts > 0
-        mean = float((masses[full] * sums[full] / counts[full]).sum() / masses[full].sum())
-        return below[:-1], edges.numpy(), mean
+        weights: Numbers = (masses / np.bincount(cells, minlength=len(masses)).clip(min=1))[cells]
+        return drawn.numpy(), weights / weights.sum()
 
 
 class Conditional:
