@@ -50,3 +50,12 @@ def test_a_type_that_cannot_hold_the_values_is_left():
     rows = pd.DataFrame({"short": np.arange(40, dtype=np.int8), "x": np.linspace(0, 1, 40)})
     model = pc.fit_table(rows, steps=2, points=4, width=4)
     assert model.sample(2, given={"short": 7.5}, seed=0)["short"].tolist() == [7.5, 7.5]
+
+
+def test_names_that_are_integers_come_back(tmp_path):
+    rows = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 2))).assign(label=["a", "b"] * 20)
+    pc.fit_table(rows, steps=2, points=4, width=4).save(tmp_path / "m")
+    model = pc.TableModel.load(tmp_path / "m")
+    assert list(model.sample(5, seed=0)) == [0, 1, "label"]
+    assert list(model.impute(rows[[1]])) == [1, 0, "label"]
+    assert model.probability({0: pc.between(None, None)}, given={1: 0.5}) == 1.0

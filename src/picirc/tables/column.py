@@ -77,6 +77,7 @@ class Column:
             calendar.
         indicator: Whether the model has a variable that says if the cell is missing.
         step: The distance that all values are multiples of apart, such as 0.5 or 1000; 0 if there is none.
+        counted: Whether the name is an integer in the data frame that the column comes from.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Column:
     native: str = ""
     indicator: bool = False
     step: float = 0.0
+    counted: bool = False
 
     @property
     def kind(self) -> str:
@@ -365,6 +367,7 @@ class Column:
             spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
             indicator=take(entry, "indicator", bool),
             step=max(0.0, _number(entry, "step")),
+            counted=take(entry, "counted", bool) and take(entry, "name", str).removeprefix("-").isdecimal(),
         )
         column._check_labels()
         if len(column.spikes) != len(getattr(column.family, "atoms", ())) or (column.spikes and not column.knots):

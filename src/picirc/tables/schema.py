@@ -220,7 +220,10 @@ class Schema:
         if container == "pyarrow" and find_spec("pyarrow") is not None:
             return self.arrow(columns)
         types = {c.name: c.native for c in self.columns if c.native and (container == self.container or c.dated)}
-        return assemble(container, columns, levels, like, types)  # type: ignore[arg-type]
+        made = assemble(container, columns, levels, like, types)  # type: ignore[arg-type]
+        if container == "pandas" and like is None and hasattr(made, "rename"):
+            made = made.rename(columns={column.name: int(column.name) for column in self.columns if column.counted})
+        return made
 
     def arrow(self, columns: Mapping[str, Array]) -> Any:
         """A pyarrow table from decoded columns, in the types that the columns had, as far as it has them."""
