@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PEERS := .venv-peers/bin
+TABLES := .venv-tables/bin
 PACKAGE := .venv-package/bin
 
 # The tests start many processes; without compiled modules each of them would compile the library anew.
@@ -71,10 +72,10 @@ bench: .venv/ready
 bench-training: .venv/ready
 	$(BIN)/python benchmarks/training.py $(ARGS)
 
-# Models of public tables against the usual methods; hours. ARGS="--minutes 30" stops after that, and the next run goes on.
-bench-tables: .venv/ready
-	$(BIN)/python -m pip install --quiet -c constraints.txt -r benchmarks/tables-requirements.txt
-	$(BIN)/python benchmarks/tables.py $(ARGS)
+# Models of public tables against the usual methods, some of which need an older pandas and so an environment of their own;
+# hours. ARGS="--minutes 30" stops after that, and the next run goes on.
+bench-tables: .venv-tables/ready
+	$(TABLES)/python benchmarks/tables.py $(ARGS)
 
 # Models of sequences against hidden Markov models, linear state spaces and particle filters; a quarter of an hour.
 bench-sequences: .venv/ready
@@ -94,6 +95,11 @@ bench-peers: .venv-peers/ready
 .venv/ready: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@
+
+.venv-tables/ready: pyproject.toml constraints.txt benchmarks/tables-requirements.txt
+	test -x $(TABLES)/python || $(PYTHON) -m venv .venv-tables
+	$(TABLES)/python -m pip install --quiet -c constraints.txt -r benchmarks/tables-requirements.txt -e ".[data]"
 	touch $@
 
 .venv-peers/ready: pyproject.toml constraints.txt benchmarks/peers-requirements.txt
@@ -120,4 +126,4 @@ docs-serve: .venv/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 clean:
-	rm -rf .venv .venv-peers .venv-package .pytest_cache .mypy_cache .ruff_cache dist build site
+	rm -rf .venv .venv-peers .venv-tables .venv-package .pytest_cache .mypy_cache .ruff_cache dist build site
