@@ -81,7 +81,7 @@ def infer_columns(
         else:
             found.append(infer_column(replace(part, categories=shared) if shared else part, word, least, linear))
     words = {part.name: part.calendar or native_type(frame, part.name) for part in cells}
-    names = frame.native.columns if frame.container == "pandas" else ()
+    names = getattr(frame.native, "columns", ()) if frame.container == "pandas" else ()
     counted = {str(name) for name in names if isinstance(name, int) and not isinstance(name, bool)}
     return tuple(replace(c, native=words[c.name], counted=c.name in counted) for c in found)
 
