@@ -468,6 +468,28 @@ def test_finite_differences(sharing):
     assert all(float(raw.grad.abs().min()) > 0 for raw in model.correlations)
 
 
+@pytest.mark.parametrize("parts", [1, 2, 6])
+def test_gradients_from_moments_are_those_of_autograd(parts):
+    source = seeded()
+    mean = torch.randn(5, 6, generator=source, dtype=torch.float64)
+    std = torch.rand(5, 6, generator=source, dtype=torch.float64) + 0.3
+    params = torch.stack((mean, std), -1)
+    matrix = correlation(torch.randn(parts, 10, generator=source, dtype=torch.float64), 5)
+    x = torch.randn(5, 12, generator=source, dtype=torch.float64)
+    x[torch.rand(5, 12, generator=source) < 0.3] = torch.nan
+    flow = torch.randn(6, 24, generator=source, dtype=torch.float64)
+    both = torch.cat((x, x), 1)  # which is evaluated only once
+    leaves = [tensor.clone().requires_grad_() for tensor in (params, matrix, x)]
+    found = Block(NORMAL, *leaves[:2]).log_prob(leaves[2])
+    expected = torch.autograd.grad(torch.cat((found, found), 1), leaves, flow)
+    block = Block(NORMAL, params, matrix)
+    to_params, to_matrix = block.gradients(both, flow)
+    assert_close(to_params, expected[0])
+    assert_close(to_matrix, (expected[1] + expected[1].mT) / 2)
+    to_x = block.value_gradient(both, flow)
+    assert_close(to_x[:, :12] + to_x[:, 12:], expected[2].nan_to_num(0.0))
+
+
 def test_finite_differences_of_a_conditional():
     model = make_pic(width=4)
     x = rows(model(pc.gauss_legendre(3)), 4)

@@ -272,6 +272,40 @@ def test_the_search_stops_where_nothing_helps():
     assert max(place.states for place in asked) < 1000
 
 
+def test_mixtures_of_the_search_are_averaged_if_that_helps(monkeypatch):
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, 1500)
+    curve = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)]) + rng.normal(0, 0.1, (1500, 3))
+    settings = {"kind": "mixture", "em_steps": 5, "states": 32}
+    monkeypatch.setattr(candidates, "BLOCKS", ())
+    monkeypatch.setattr(candidates, "LEAST_GAIN", 0.0)
+    several = pc.fit_table(curve[:1000], settings=settings)
+    monkeypatch.setattr(candidates, "MOST_AVERAGED", 1)
+    single = pc.fit_table(curve[:1000], settings=settings)
+    assert several.pic.states > single.pic.states
+    assert several.summary["scores"]["mixture"] > single.summary["scores"]["mixture"]
+    assert several.log_density(curve[1000:]).mean() > single.log_density(curve[1000:]).mean() - 0.02
+
+
+def test_a_place_is_given_up_after_its_first_member(monkeypatch):
+    """One state is clearly worse than four for crossing lines, so only one of three members is trained."""
+    tried, train = [], mixtures.train
+
+    def noted(schema, rows, split, states, *others, **named):
+        tried.append(states)
+        return train(schema, rows, split, states, *others, **named)
+
+    monkeypatch.setattr(mixtures, "train", noted)
+    monkeypatch.setattr(mixtures, "refit", lambda *_: [])
+    settings = {"kind": "mixture", "em_steps": 5, "members": 3, "states": 4}
+    x = np.random.default_rng(0).normal(size=300)
+    table = np.column_stack([x, np.where(np.arange(300) % 2, x, -x)]) + 0.01 * ring(300)[:, :2]
+    with pytest.raises(IndexError):  # nothing was trained again
+        pc.fit_table(table, settings=settings)
+    assert tried[:3] == [4, 4, 4]
+    assert tried.count(1) == 1
+
+
 def test_blocks_hold_related_columns():
     rng = np.random.default_rng(0)
     related = np.kron(np.eye(3), np.ones((4, 4))) * rng.uniform(0.1, 0.5, (12, 12))

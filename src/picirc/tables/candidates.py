@@ -26,7 +26,6 @@ from picirc.learning.loop import without
 from picirc.learning.processes import Processes
 from picirc.model import Model
 from picirc.pic import PIC, Ensemble
-from picirc.qpc.distribution import QPC
 from picirc.structure.information import mutual_information
 from picirc.structure.trees import LatentTree, latent_tree, star
 from picirc.tables import mixtures
@@ -39,6 +38,7 @@ from picirc.tables.defaults import (
     FEWEST_STAR_COLUMNS,
     LEAST_GAIN,
     LEAST_TARGET_GAIN,
+    MOST_AVERAGED,
     MOST_BLOCK_STATES,
     MOST_STATES,
     MOST_TREE_COLUMNS,
@@ -196,13 +196,17 @@ class Task:
         """Go on with the training of a member, now for the sake of a column to predict; single precision will do."""
         return self.train_member(member.float(), number, own.sharpening, self.target, ())
 
-    def log_densities(self, circuit: QPC, rows: torch.Tensor) -> torch.Tensor:
-        """The log-density of each row; of the column to predict given the others, if training is for its sake."""
+    def log_densities(self, model: Model, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two log-densities of each row that a member has not seen, the difference of which is its score.
+
+        The second is zero, or that of the columns beside the one to predict, if training is for its sake.
+        """
+        rows = torch.as_tensor(self.rows[self.split(number)[1]])
         with torch.no_grad():
-            joint = circuit.log_prob(rows)
+            joint = model().log_prob(rows).double()
             if self.target is None or not self.sharpens:
-                return joint
-            return joint - circuit.log_prob(without(rows, self.target))
+                return joint, torch.zeros_like(joint)
+            return joint, model().log_prob(without(rows, self.target)).double()
 
 
 @dataclass(frozen=True)
@@ -215,8 +219,8 @@ class Fitted:
         model: The model.
         members: Models that have not seen the rows that their split holds out.
         histories: How these were trained.
-        score: The mean log-density of encoded rows held out; of a column to predict given the others, if there is one;
-            None without such rows.
+        scores: For each split the mean log-density of encoded rows held out; of a column to predict given the others,
+            if there is one; nothing without such rows.
     """
 
     kind: str
@@ -224,14 +228,19 @@ class Fitted:
     model: Model
     members: Sequence[Model]
     histories: Sequence[History]
-    score: float | None
+    scores: Sequence[float]
 
     @staticmethod
     def of(task: Task, kind: str, chosen: Defaults, pairs: Sequence[tuple[Any, History]]) -> Fitted:
         """The average of trained members."""
         members, histories = [member for member, _ in pairs], [history for _, history in pairs]
-        score = statistics.mean(history.best["valid"] for history in histories) if task.judged else None
-        return Fitted(kind, chosen, _averaged(members), members, histories, score)
+        scores = [history.best["valid"] for history in histories if task.judged]
+        return Fitted(kind, chosen, _averaged(members), members, histories, scores)
+
+    @property
+    def score(self) -> float | None:
+        """The mean of the scores."""
+        return statistics.mean(self.scores) if self.scores else None
 
     @property
     def worth(self) -> float:
@@ -243,15 +252,10 @@ class Fitted:
         """Whether the user ended the training."""
         return self.histories[-1].stopped == "interrupted"
 
-    @property
-    def scores(self) -> list[float]:
-        """The scores of the members."""
-        return [history.best["valid"] for history in self.histories]
-
     def unfinished(self, rival: Fitted) -> Fitted:
-        """The same with the score that is to be expected of all members: that of a rival and what these lack."""
+        """The same with the scores to be expected of all members: those of a rival and what the first members lack."""
         lead = statistics.mean(own - other for own, other in zip(self.scores, rival.scores, strict=False))
-        return replace(self, score=rival.worth + lead)
+        return replace(self, scores=[other + lead for other in rival.scores])
 
 
 class Candidate(Protocol):
@@ -396,7 +400,9 @@ class Mixtures:
             if states < 1 or (states > 1 and not allowed):
                 return -math.inf
             rival = max(tried.values(), key=lambda one: one.worth, default=None)
-            tried[place] = self._at(place, len(tried), passes, rival)
+            # Larger blocks may be those of before, if no more columns are related.
+            same = [other for other in tried if other[:2] == place[:2] and self._blocks(other) == self._blocks(place)]
+            tried[place] = tried[same[0]] if same else self._at(place, len(tried), passes, rival)
             return tried[place].worth
 
         # Blocks, which may need fewer states, are tried before a single latent gets very many.
@@ -404,15 +410,18 @@ class Mixtures:
         best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[1])], least)
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves, least)
-        found = tried[best] if passes == chosen.em_passes else self._at(best, len(tried), chosen.em_passes)
+        whole = passes == chosen.em_passes
+        found = tried[best] if whole else self._at(best, len(tried), chosen.em_passes)
+        if task.judged and whole and (self.classes or (chosen.members == 1 and not task.sharpens)):
+            found = self._averaged(found, [one for place, one in tried.items() if not place.block], least)
         if task.sharpens and not self.classes:
             pairs = [task.sharpened(member, number, found.chosen) for number, member in enumerate(found.members)]
             return Fitted.of(task, "mixture", found.chosen, pairs)
         if chosen.members == 1 or self.classes:
             return found
         steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
-        whole = mixtures.refit(task.schema, task.rows, best.states, found.chosen, task.seed, steps)
-        return replace(found, model=_averaged(whole))
+        members = mixtures.refit(task.schema, task.rows, best.states, found.chosen, task.seed, steps)
+        return replace(found, model=_averaged(members))
 
     @property
     def _moves(self) -> list[list[Move]]:
@@ -452,17 +461,49 @@ class Mixtures:
             return task.sharpened(member, number, own) if task.sharpens else (member, History())
         before = min(own.em_steps * done, own.planned_em - own.em_steps)
         callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
-        tree = task.tree(mixtures.blocks_of(task.information, place.block)) if place.block else None
+        tree = task.tree(self._blocks(place)) if place.block else None
         return mixtures.train(*table, place.states, own, task.seed + number, tree, callbacks=callbacks)
+
+    def _blocks(self, place: Place) -> list[list[int]]:
+        """The columns of each latent; none stands for a single latent."""
+        return mixtures.blocks_of(self.task.information, place.block) if place.block else []
 
     def _is_behind(self, member: Model, rival: Model, number: int) -> bool:
         """Whether rows that neither has seen are less probable, by more than chance explains."""
-        rows = torch.as_tensor(self.task.rows[self.task.split(number)[1]])
-        if not len(rows):
+        if not self.task.judged:
             return False
-        own, other = (self.task.log_densities(model(), rows) for model in (member, rival))
-        gap = (own - other).double()
+        own, other = (joint - base for joint, base in (self.task.log_densities(m, number) for m in (member, rival)))
+        gap = own - other
         return bool(gap.mean() < -ERRORS_BEHIND * gap.std() / len(gap) ** 0.5)
+
+    def _averaged(self, best: Fitted, tried: Sequence[Fitted], least: float) -> Fitted:
+        """The best mixture, or the average of some with a single latent, if rows held out are more probable by that.
+
+        To the best one are added those that help most, one after the other.
+        """
+        complete = [one for one in tried if len(one.members) == len(best.members)]
+        known = [[self.task.log_densities(m, number) for number, m in enumerate(one.members)] for one in complete]
+
+        def scores(group: Sequence[int]) -> list[float]:
+            pairs = ([known[place][number] for place in group] for number in range(len(best.members)))
+            logs = ((torch.stack(part).logsumexp(0) for part in zip(*pair, strict=True)) for pair in pairs)
+            return [float((joint - base).mean()) for joint, base in logs]
+
+        group: list[int] = []
+        found = -math.inf
+        while len(group) < MOST_AVERAGED:
+            others = [place for place in range(len(complete)) if place not in group]
+            more = max(others, key=lambda place: statistics.mean(scores([*group, place])), default=None)
+            if more is None or statistics.mean(scores([*group, more])) < found + least:
+                break
+            group.append(more)
+            found = statistics.mean(scores(group))
+        if len(group) < 2 or found < best.worth + least:
+            return best
+        members = [
+            _averaged([complete[place].members[number] for place in group]) for number in range(len(best.members))
+        ]
+        return replace(complete[group[0]], model=_averaged(members), members=members, scores=scores(group))
 
 
 def out_of_reach(rival: float, steps: int) -> Callback:

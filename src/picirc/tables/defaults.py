@@ -80,7 +80,7 @@ FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
 RACE_PART = 5
 # For the sake of a column to predict, a tree or star is trained in full unless its score is then worse than that of the
 # mixture by more than this share.
-FARTHEST_BEHIND = 0.1
+FARTHEST_BEHIND = 0.25
 # A mixture has at most this many states, and at least this many rows for each.
 MOST_STATES, ROWS_PER_STATE = 256, 10
 # In a table of more than 1,000 rows, blocks of up to so many related columns may have latents of their own, connected
@@ -92,6 +92,7 @@ ROWS_PER_BLOCK_STATE, BLOCK_STATES, MOST_BLOCK_STATES = 100, (16, 64), 128
 # saw, the square of the number of correlated columns, and this for each column.
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
 SEARCHED_ROWS = 600_000  # that EM sees, some of them several times, before a mixture of a large table is judged
+MOST_AVERAGED = 3  # mixtures with a single latent, of those tried in the search
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
 # single precision saves half of the time and memory.
 FEWEST_WIDE = 100
@@ -275,12 +276,13 @@ def _for_size(rows: int, columns: int) -> Defaults:
     if rows < FEWEST_HELD_OUT:
         return Defaults(
             points=8, width=16, steps=100, rate=1e-2, weight_decay=1e-2, validate_every=25, patience=100,
-            held_out=0.2 if rows >= 25 else 0.0, floor=0.3, members=4, states=8 if rows >= 25 else 1,
+            held_out=0.2 if rows >= 25 else 0.0, floor=0.3, members=4, states=8 if rows >= 25 else 1, target_steps=80,
         )  # fmt: skip
     if rows < 1000:
         return Defaults(
-            points=16, steps=600, rate=2e-2, weight_decay=0.3, patience=200, held_out=0.15, floor=0.1, members=4
-        )
+            points=16, steps=600, rate=2e-2, weight_decay=0.3, patience=200, held_out=0.15, floor=0.1, members=4,
+            target_steps=80,
+        )  # fmt: skip
     passes = 12.0 if rows < 20_000 else 8.0 if rows < 200_000 else 3.0
     return Defaults(
         points=16 if columns > 64 else 32 if rows < 5000 else 64, held_out=min(0.1, 5000 / rows),

@@ -56,7 +56,8 @@ def fit_table(
 
     - A *mixture* has one latent, in each state of which the Gaussian columns have a covariance of their own. In a table
       of 1,000 rows or more, blocks of related columns may have a latent each, connected by a Chow–Liu tree. EM trains
-      it. Held-out rows choose the blocks, the number of states and the smoothing.
+      it. Held-out rows choose the blocks, the number of states and the smoothing; several such mixtures with one latent
+      may be averaged.
     - A *tree* is a probabilistic integral circuit. The Gaussian columns share a latent, given which they are
       correlated, every other column has a latent of its own, and a Chow–Liu tree connects the latents.
     - A *star* is a probabilistic integral circuit in which all columns depend on one vector latent. It is tried if
