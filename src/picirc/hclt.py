@@ -68,7 +68,7 @@ class HCLT(Model):
         check_structure(structure)
         self.structure, self.families = structure, as_columns(inputs, structure.n_variables)
         self.states = states = check_integer("states", states)
-        self.product, self.correlated, self.step_size = product, correlated, 0.1
+        self.product, self.correlated, self.step_size = product, correlated, 0.2
         self.plan = plan_structure(structure, self.families, product, correlated)
 
         def table(*shape: int) -> nn.Parameter:
