@@ -408,7 +408,7 @@ def test_the_l2_divergence_by_integration(sharing):
     pair = pc.LatentTree((-1,), ((0, 1),))
     options = {"structure": pair, "inputs": pc.Gaussian(min_std=0.3), "input_sharing": sharing}
     p, q = make_qpc(0, 4, **options), make_qpc(1, 3, **options)
-    line = torch.linspace(-16, 16, 535, dtype=torch.float64)
+    line = torch.linspace(-20, 20, 668, dtype=torch.float64)
     x = torch.cartesian_prod(line, line)
     cell = float(line[1] - line[0]) ** 2
     assert_close(float(p.log_prob(x).exp().sum()) * cell, 1.0, **near())
