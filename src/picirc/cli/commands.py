@@ -147,7 +147,7 @@ class TrainingOptions:
     Attributes:
         steps: The maximum number of steps; by default 5000, or chosen by the size of TABLE, like the next three.
         batch: The batch size; by default 128, with em 256.
-        lr: The largest step size; by default 0.007, for an hclt 0.1, with em 0.5.
+        lr: The largest step size; by default 0.007, for an hclt 0.2, with em 0.5.
         lr_min: The smallest step size, at the end of the cosine schedule; by default a hundredth of the largest.
         restart: The number of steps after which the schedule starts again; by default it never does.
         optimizer: The optimizer for gradient training; by default adamw.
