@@ -453,7 +453,7 @@ def _check_options(
     if shared is not None and not isinstance(structure, LatentTree):
         raise ArgumentError("shared", "None for a region graph", shared, "use a latent tree")
     if shared is not None and nets is not None:
-        raise ArgumentError("shared", "None with functions of one's own", shared)
+        raise ArgumentError("shared", "None with nets of your own", shared)
 
 
 def _check_dims(dims: object, structure: LatentTree | RegionGraph) -> int | tuple[int, ...]:

@@ -337,9 +337,9 @@ def test_no_place_assumes_a_device(name):
     assert all(p.grad is not None and p.grad.device.type == "meta" for p in model.parameters())
 
 
-@pytest.mark.parametrize("correlated", [False, True])
-def test_a_neural_model_has_no_place_either(correlated):
-    model = make_pic(correlated=correlated).to("meta")
+@pytest.mark.parametrize("options", [{}, {"correlated": True}, {"sharing": "none", "input_sharing": "none"}])
+def test_a_neural_model_has_no_place_either(options):
+    model = make_pic(**options).to("meta")
     values = model(RULE).log_prob(torch.zeros(4, 4, device="meta"))
     values.sum().backward()
     assert values.device.type == "meta"

@@ -214,7 +214,7 @@ class Bank(nn.Module):
             energy: The map from values to energies.
             g: The value ``(dims,)`` of the shared latent, if there is one.
         """
-        if self.sharing == "none" and torch.is_autocast_enabled(z.device.type):
+        if self.sharing == "none" and _is_autocast(z.device.type):
             shape = (-1, 1, len(z) // log_weights.shape[-1], log_weights.shape[-1])
             found: Tensor = self(z, lambda values: energy.normalise(values.view(shape), log_weights), g)
             return found
@@ -340,9 +340,13 @@ def _precision(device: str) -> Callable[[], AbstractContextManager[Any]]:
     """The current ``autocast``, for the backward pass to compute pieces in the same precision."""
     if device == "meta":
         return nullcontext
-    enabled = torch.is_autocast_enabled(device)
+    enabled = _is_autocast(device)
     dtype = torch.get_autocast_dtype(device) if enabled else None
     return partial(torch.autocast, device, dtype=dtype, enabled=enabled)
+
+
+def _is_autocast(device: str) -> bool:
+    return device != "meta" and torch.is_autocast_enabled(device)  # "meta" has no autocast
 
 
 def _parts(tensor: Tensor, size: int) -> list[slice]:

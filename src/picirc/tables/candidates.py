@@ -266,7 +266,7 @@ class Candidate(Protocol):
 
 
 def compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, float]]:
-    """The best model on the rows held out, of the kinds that can be had.
+    """The best model on the rows held out, of the kinds that are tried.
 
     Nets take longest. If there are several, they race first: the one that is ahead after a part of the steps is
     trained. For the sake of a column to predict it is not trained if it is then far behind the mixture.

@@ -103,7 +103,7 @@ def fit_table(
         >>> people = {"height": height, "weight": 22 * height**2 + rng.normal(0, 5, 80)}
         >>> model = fit_table(people, points=8, width=16, steps=20)
         >>> model
-        TableModel(2 columns, 4 models, 2,520 parameters, 8 points)
+        TableModel(2 columns, 4 models, 2,584 parameters, 8 points)
         >>> bool(model.impute({"height": [1.9], "weight": [None]})["weight"][0] > 50)
         True
     """
