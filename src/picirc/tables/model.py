@@ -263,7 +263,7 @@ class TableModel:
                 "value": _plain(column, value),
                 "expected": _plain(column, column.categories[int(cell.expected)] if column.coded else cell.expected),
                 "tail": cell.tail,
-                "surprise": -math.log(max(cell.tail, math.ulp(0.0))),
+                "surprise": abs(math.log(max(cell.tail, math.ulp(0.0)))),
             })  # fmt: skip
         return found
 
