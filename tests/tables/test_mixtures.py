@@ -159,6 +159,38 @@ def test_states_of_classes_belong_to_them():
     assert float(chance.mean()) > 0.75
 
 
+def test_wider_states_have_wider_numbers_and_nothing_else():
+    source = torch.Generator().manual_seed(0)
+    model = pc.HCLT(pc.star(3), [pc.Gaussian(), pc.Gaussian(), pc.Categorical(3)], 4, correlated=True, generator=source)
+    wider = mixtures.widened(model, 2.0)
+    (old, new) = (m().mean(given=torch.full((1, 3), torch.nan)) for m in (model, wider))
+    torch.testing.assert_close(old[:, :2], new[:, :2])
+    for group in model.plan.inputs:
+        before, after = (group.family.constrain(m.inputs[group.params]) for m in (model, wider))
+        factor = torch.tensor([1.0, 2.0]) if group.correlation is not None else torch.ones(())
+        torch.testing.assert_close(factor * before, after)
+    assert mixtures.widened(model, 1.0) is model
+
+
+def test_a_classifier_of_many_rows_tries_wide_states_and_averages_three_mixtures(monkeypatch):
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 2, 1200)
+    x = rng.normal(size=(1200, 4)) + 0.5 * label[:, None]
+    members, widened = [], mixtures.widened
+
+    def noted(member, factor):
+        members.append((member.states, factor))
+        return widened(member, factor)
+
+    monkeypatch.setattr(mixtures, "widened", noted)
+    settings = {"kind": "mixture", "em_steps": 5, "states": 16, "target_steps": 20}
+    model = pc.PICClassifier(settings=settings).fit(x, label).model_
+    assert members[0][1] == 1.0
+    assert 2.0 in [factor for _, factor in members]
+    assert members[-1] == members[-2] and members[-1] in members[:-2]  # two more members of the best place
+    assert model.pic.states == 3 * members[-1][0]
+
+
 def test_samples_stay_inside_the_range_seen_unless_told_otherwise():
     x = np.random.default_rng(0).normal(size=(40, 2))
     model = pc.fit_table(x, settings=FAST)

@@ -47,6 +47,7 @@ from picirc.tables.defaults import (
     ROWS_PER_BLOCK_STATE,
     SEARCHED_ROWS,
     STAR_SHARE,
+    TARGET_SMOOTHING,
     Defaults,
 )
 from picirc.tables.model import rule_of
@@ -63,11 +64,13 @@ class Place(NamedTuple):
         states: The number of states of each latent.
         smoothing: Pseudo-observations of each distribution.
         block: The largest number of columns that share a latent; 0 for a single latent of all columns.
+        spread: How many times as wide Gaussian columns are when the training for a category to predict begins.
     """
 
     states: int
     smoothing: float
     block: int = 0
+    spread: float = 1.0
 
 
 Move = Callable[[Place], Place]
@@ -401,17 +404,22 @@ class Mixtures:
                 return -math.inf
             rival = max(tried.values(), key=lambda one: one.worth, default=None)
             # Larger blocks may be those of before, if no more columns are related.
-            same = [other for other in tried if other[:2] == place[:2] and self._blocks(other) == self._blocks(place)]
+            alike = [other for other in tried if other._replace(block=place.block) == place]
+            same = [other for other in alike if self._blocks(other) == self._blocks(place)]
             tried[place] = tried[same[0]] if same else self._at(place, len(tried), passes, rival)
             return tried[place].worth
 
         # Blocks, which may need fewer states, are tried before a single latent gets very many.
         least = LEAST_TARGET_GAIN if task.sharpens and self.classes else LEAST_GAIN
-        best = search(score, Place(1, chosen.smoothing), [_times(states=4.0, most=BLOCK_STATES[1])], least)
+        first = Place(1, chosen.smoothing * (TARGET_SMOOTHING if self._widens else 1.0))
+        wider = [_times(spread=2.0)] if self._widens else []
+        best = search(score, first, [_times(states=4.0, most=BLOCK_STATES[1]), *wider], least)
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves, least)
         whole = passes == chosen.em_passes
         found = tried[best] if whole else self._at(best, len(tried), chosen.em_passes)
+        if self._widens:
+            return self._repeated(best, found, len(tried))
         if task.judged and whole and (self.classes or (chosen.members == 1 and not task.sharpens)):
             found = self._averaged(found, [one for place, one in tried.items() if not place.block], least)
         if task.sharpens and not self.classes:
@@ -424,10 +432,16 @@ class Mixtures:
         return replace(found, model=_averaged(members))
 
     @property
+    def _widens(self) -> bool:
+        """Whether there are classes with so many rows that their states may begin wider than EM makes them."""
+        return bool(self.classes) and self.task.sharpens and self.chosen.members == 1
+
+    @property
     def _moves(self) -> list[list[Move]]:
         """How the search goes on from the best number of states: into blocks, then to the best numbers for them."""
         if self.classes:
-            return [[_times(smoothing=4.0), _times(states=2.0), _times(states=0.5)]]
+            smoother = [_times(smoothing=4.0), _times(spread=2.0), _times(smoothing=0.25)]
+            return [[*smoother, _times(states=2.0), _times(states=0.5)]]
         sizes = [_times(states=2.0), _times(states=0.5), _times(smoothing=0.25), _times(smoothing=4.0)]
         width = self.task.schema.width
         # The average of several trees is not a tree, so tables with several members have a single latent.
@@ -451,6 +465,13 @@ class Mixtures:
                 return found.unfinished(rival)
         return found
 
+    def _repeated(self, place: Place, first: Fitted, done: int) -> Fitted:
+        """The average of a member and of others at the same place, each with other rows held out."""
+        if first.interrupted:
+            return first
+        more = [self._member(place, number, first.chosen, done + number) for number in range(1, MOST_AVERAGED)]
+        return Fitted.of(self.task, "mixture", first.chosen, [*zip(first.members, first.histories, strict=True), *more])
+
     def _member(self, place: Place, number: int, own: Defaults, done: int) -> tuple[HCLT, History]:
         """One member, after so many others were trained."""
         task = self.task
@@ -458,7 +479,9 @@ class Mixtures:
         if self.classes:
             assert task.target is not None
             member = mixtures.of_classes(*table, task.target, place.states, own, task.seed + number)
-            return task.sharpened(member, number, own) if task.sharpens else (member, History())
+            if not task.sharpens:
+                return member, History()
+            return task.sharpened(mixtures.widened(member, place.spread), number, own)
         before = min(own.em_steps * done, own.planned_em - own.em_steps)
         callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
         tree = task.tree(self._blocks(place)) if place.block else None
@@ -537,9 +560,11 @@ def search(score: Callable[[Place], float], best: Place, moves: Sequence[Move], 
     return best
 
 
-def _times(states: float = 1.0, smoothing: float = 1.0, most: int = MOST_STATES) -> Move:
+def _times(states: float = 1.0, smoothing: float = 1.0, spread: float = 1.0, most: int = MOST_STATES) -> Move:
     return lambda place: place._replace(
-        states=min(int(place.states * states), most), smoothing=place.smoothing * smoothing
+        states=min(int(place.states * states), most),
+        smoothing=place.smoothing * smoothing,
+        spread=place.spread * spread,
     )
 
 

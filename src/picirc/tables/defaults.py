@@ -92,7 +92,8 @@ ROWS_PER_BLOCK_STATE, BLOCK_STATES, MOST_BLOCK_STATES = 100, (16, 64), 128
 # saw, the square of the number of correlated columns, and this for each column.
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
 SEARCHED_ROWS = 600_000  # that EM sees, some of them several times, before a mixture of a large table is judged
-MOST_AVERAGED = 3  # mixtures with a single latent, of those tried in the search
+# Mixtures with a single latent that are averaged: some of those tried or, for a category to predict, equal ones.
+MOST_AVERAGED = 3
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
 # single precision saves half of the time and memory.
 FEWEST_WIDE = 100
@@ -101,6 +102,9 @@ FEWEST_WIDE = 100
 ERRORS_BEHIND = 2.0
 # Nats of a row held out, and of a column to predict in it, for which another size of a mixture is taken.
 LEAST_GAIN, LEAST_TARGET_GAIN = 1e-2, 2e-3
+# Training for the sake of a category to predict, in a table of 1,000 rows or more: the share of other classes in a
+# state that belongs to a class, and the smoothing where the search begins, in units of the usual one.
+LABEL_NOISE, TARGET_SMOOTHING = 0.05, 4.0
 # In a table with more rows, every step of EM sees a part of them.
 MOST_ROWS_AT_ONCE = 4000
 
@@ -287,5 +291,5 @@ def _for_size(rows: int, columns: int) -> Defaults:
     return Defaults(
         points=16 if columns > 64 else 32 if rows < 5000 else 64, held_out=min(0.1, 5000 / rows),
         steps=min(4000, 1200 + rows // 40),
-        states=min(MOST_STATES, rows // ROWS_PER_STATE), em_passes=passes, width=64,
+        states=min(MOST_STATES, rows // ROWS_PER_STATE), em_passes=passes, width=64, emphasis=100.0,
     )  # fmt: skip

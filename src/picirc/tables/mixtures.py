@@ -6,11 +6,14 @@ Every state of a latent has a covariance of its own. EM trains such models in a 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
 
 from picirc.hclt import HCLT
 from picirc.inputs import Gaussian
@@ -20,6 +23,7 @@ from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
     FEWEST_WIDE,
+    LABEL_NOISE,
     LEAST_INFORMATION,
     MOST_PATTERN_WORK,
     MOST_ROWS_AT_ONCE,
@@ -116,17 +120,48 @@ def of_classes(
 ) -> HCLT:
     """A mixture whose states belong to a class each: so many for each category of a column."""
     kept, _ = split
-    parts, shares = [], []
+    parts, shares, classes = [], [], []
     for code in np.unique(rows[kept, target][~np.isnan(rows[kept, target])]):
         own, others = (part[rows[part, target] == code] for part in split)
         count = max(1, min(states, len(own) // _ROWS_PER_STATE))
         parts.append(train(schema, rows, (own, others), count, chosen, seed)[0].double())
         shares.append(float(len(own)))
+        classes += count * [int(code)]
     joined = average(parts, shares)
     if len(kept) <= MOST_ROWS_AT_ONCE:
         # With few rows, covariances are drawn towards what the states of all classes have in common.
-        joined = fit_em(joined, rows[kept], batch_size=None, steps=_JOINT_STEPS, smoothing=chosen.smoothing)[0]
+        return fit_em(joined, rows[kept], batch_size=None, steps=_JOINT_STEPS, smoothing=chosen.smoothing)[0]
+    _assign(joined, target, torch.tensor(classes))
     return joined
+
+
+@torch.no_grad()
+def _assign(model: HCLT, target: int, classes: Tensor) -> None:
+    """Make states belong to their classes nearly for certain, however strongly their distributions were smoothed."""
+    for group in model.plan.inputs:
+        for place in np.flatnonzero(group.columns == target):
+            table = model.inputs[group.params][place]  # (states, classes)
+            own = one_hot(classes, table.shape[-1]).to(table)
+            shares = model.weights[0].softmax(-1).view(1, -1).to(table) @ own
+            table.copy_(torch.lerp(own, shares, LABEL_NOISE).clamp(min=torch.finfo(table.dtype).tiny).log())
+
+
+@torch.no_grad()
+def widened(model: HCLT, factor: float) -> HCLT:
+    """The same with standard deviations of correlated columns that are so many times as large.
+
+    States that were placed among the rows of their class are too sure of them. Training for the sake of a column to
+    predict does not see that, as it learns from the same rows.
+    """
+    if factor == 1:
+        return model
+    wider = copy.deepcopy(model)
+    for group in wider.plan.inputs:
+        if group.correlation is not None:
+            table = wider.inputs[group.params]
+            mean, std = group.family.constrain(table).unbind(-1)
+            table.copy_(group.family.unconstrain(torch.stack((mean, factor * std), -1)))
+    return wider
 
 
 def counted(callback: Callback, steps: int, done: int) -> Callback:
