@@ -152,7 +152,7 @@ def fit_table(
         "scores": scores,
         "race": race,
         "training": _training(fitted.histories[0]) | {"stopped": fitted.histories[-1].stopped},
-        # Several models have learned from every row, a single one only from those kept.
+        # Several models have learned from every row, a single net only from those kept.
         "log_density": {"train": _mean(model, rows if chosen.members > 1 else rows[kept]), "valid": valid},
         "seconds": {"training": time.perf_counter() - started},
     }
