@@ -84,6 +84,27 @@ def test_rows_are_recoded_as_the_new_columns_encode_them(model):
     assert new.schema["follows"] == plain.schema["follows"] != new.schema["peaks"]
 
 
+def test_draws_are_beyond_the_ends_as_often_as_the_table_has_them(model):
+    for name in ("peaks", "follows", "rain"):
+        column = model.schema[name]
+        assert model.probability({name: pc.between(column.high, None)}) == pytest.approx(1 / 3000, rel=0.05)
+    assert model.probability({"follows": pc.between(None, model.schema["follows"].low)}) == pytest.approx(1 / 3000)
+
+
+def test_without_pieces_only_the_ends_are_moved():
+    """A column that is 0 in a third of the rows, a peak at its lower end, and has a tail at the upper one."""
+    source = np.random.default_rng(0)
+    table = {"x": np.where(source.random(2000) < 1 / 3, 0.0, np.rint(np.exp(source.normal(3, 1.5, 2000))))}
+    plain = fit_table(table, {"x": "scores"}, settings=SETTINGS)  # what is declared is not calibrated
+    rows = plain.schema.encode(table)
+    column, knots = plain.schema["x"], plain.schema["x"].knots
+    found = calibrated(plain, marginals(plain), rows, 0, []).schema["x"]
+    assert found.knots[:-1] == knots[:-1]
+    assert found.knots[-1][0] == knots[-1][0] == column.high
+    (marginal,) = marginals(plain).values()
+    assert found.knots[-1][1] == pytest.approx(marginal.quantiles(np.array([1 - 1 / 2000]))[0])
+
+
 def test_a_value_beyond_all_others_is_not_infinitely_improbable(model):
     column = model.schema["follows"]
     beyond = column.high + 2 * (column.high - column.low)

@@ -11,6 +11,7 @@ import torch
 from scipy import stats
 
 import picirc as pc
+from picirc.data.datasets import hold_out
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.tables import candidates, mixtures
 
@@ -187,7 +188,8 @@ def test_a_classifier_of_many_rows_tries_wide_states_and_averages_three_mixtures
     model = pc.PICClassifier(settings=settings).fit(x, label).model_
     assert members[0][1] == 1.0
     assert 2.0 in [factor for _, factor in members]
-    assert members[-1] == members[-2] and members[-1] in members[:-2]  # two more members of the best place
+    assert members[-1] == members[-2]  # two more members of the best place
+    assert members[-1] in members[:-2]
     assert model.pic.states == 3 * members[-1][0]
 
 
@@ -317,6 +319,27 @@ def test_mixtures_of_the_search_are_averaged_if_that_helps(monkeypatch):
     assert several.pic.states > single.pic.states
     assert several.summary["scores"]["mixture"] > single.summary["scores"]["mixture"]
     assert several.log_density(curve[1000:]).mean() > single.log_density(curve[1000:]).mean() - 0.02
+
+
+def test_a_mixture_learns_from_the_rows_held_out_in_the_end(monkeypatch):
+    pairs, finished = [], mixtures.finished
+
+    def noted(model, rows, *others):
+        pairs.append((model, finished(model, rows, *others), torch.tensor(rows)))
+        return pairs[-1][1]
+
+    monkeypatch.setattr(mixtures, "finished", noted)
+    table = ring(1200)
+    model = pc.fit_table(table, settings={"kind": "mixture", "em_steps": 5, "states": 8})
+    ((before, after, rows),) = pairs
+    with torch.no_grad():
+        old, new = before().log_prob(rows), after().log_prob(rows)
+        assert torch.equal(model.pic().log_prob(rows), new)
+    assert len(rows) == 1200
+    assert new.mean() > old.mean()
+    # The score is that of rows which the model had not seen.
+    _, held = hold_out(1200, 0.1, candidates._SPLITS)
+    assert model.summary["scores"]["mixture"] == pytest.approx(float(old[held].mean()), abs=1e-4)
 
 
 def test_a_place_is_given_up_after_its_first_member(monkeypatch):

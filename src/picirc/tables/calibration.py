@@ -10,7 +10,7 @@ query; only the way from values to codes changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +22,8 @@ from picirc.tables.answers import Conditional
 from picirc.tables.column import Column, Numbers
 from picirc.tables.inference import knots_of
 from picirc.tables.model import TableModel
+
+Knots = tuple[tuple[float, float], ...]
 
 _BISECTIONS = 60
 _FARTHEST = 12.0  # standard deviations: nothing is beyond
@@ -74,7 +76,7 @@ def calibrated(
         model: The model.
         known: What ``marginals`` returns.
         rows: Encoded rows of the table.
-        pieces: The number of pieces of the new transforms.
+        pieces: The number of pieces of the new transforms; 0 to move only the codes of the ends.
         kept: The names of columns to leave as they are.
     """
     columns = list(model.schema.columns)
@@ -105,9 +107,26 @@ def _calibrated(column: Column, marginal: Marginal, codes: Numbers, pieces: int)
             found = np.where(at < spike, np.minimum(found, atom - _APART), np.maximum(found, atom + _APART))
         return found
 
-    knots = knots_of(values, column.scale, pieces, coded)
+    knots = knots_of(values, column.scale, pieces, coded) if pieces else ()
     rising = len(knots) > 3 and knots[0][1] < knots[-1][1]
-    return replace(column, knots=knots) if rising else column
+    knots = knots if rising else column.knots
+    return replace(column, knots=_with_ends(knots, values, column.step, coded)) if knots else column
+
+
+def _with_ends(knots: Knots, values: Numbers, step: float, coded: Callable[[Numbers, Numbers], Numbers]) -> Knots:
+    """Knots whose first and last codes the model is beyond as often as rows of the table have these values.
+
+    Draws beyond an end are moved to it. The tail of a model is often thinner, so that draws would never come near the
+    largest value. A peak at an end has its share by another knot.
+    """
+    shares = [float((values == end).mean()) for end in (values.min(), values.max())]
+    low, high = coded(np.array([knots[0][0], knots[-1][0]]), np.array([shares[0], 1 - shares[1]])).tolist()
+    first, *inner, last = knots
+    if inner and inner[0][0] - first[0] > step and low < inner[0][1] - _APART:
+        first = (first[0], low)
+    if inner and last[0] - inner[-1][0] > step and high > inner[-1][1] + _APART:
+        last = (last[0], high)
+    return (first, *inner, last)
 
 
 def _gaussians(family: Family, params: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, ...]:

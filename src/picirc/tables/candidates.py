@@ -425,8 +425,15 @@ class Mixtures:
         if task.sharpens and not self.classes:
             pairs = [task.sharpened(member, number, found.chosen) for number, member in enumerate(found.members)]
             return Fitted.of(task, "mixture", found.chosen, pairs)
-        if chosen.members == 1 or self.classes:
+        if self.classes:
             return found
+        if chosen.members == 1:
+            # Rows held out have chosen the model, which may now learn from them.
+            # In a large table they are too few to matter.
+            if not task.judged or not whole or found.interrupted:
+                return found
+            assert isinstance(found.model, HCLT)
+            return replace(found, model=mixtures.finished(found.model, task.rows, found.chosen, task.seed))
         steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
         members = mixtures.refit(task.schema, task.rows, best.states, found.chosen, task.seed, steps)
         return replace(found, model=_averaged(members))

@@ -92,6 +92,7 @@ ROWS_PER_BLOCK_STATE, BLOCK_STATES, MOST_BLOCK_STATES = 100, (16, 64), 128
 # saw, the square of the number of correlated columns, and this for each column.
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
 SEARCHED_ROWS = 600_000  # that EM sees, some of them several times, before a mixture of a large table is judged
+FINAL_PART = 0.5  # of the usual passes of EM, after the search, with the rows that were held out
 # Mixtures with a single latent that are averaged: some of those tried or, for a category to predict, equal ones.
 MOST_AVERAGED = 3
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and

@@ -152,7 +152,7 @@ def fit_table(
         "scores": scores,
         "race": race,
         "training": _training(fitted.histories[0]) | {"stopped": fitted.histories[-1].stopped},
-        # Several models have learned from every row, a single one only from those kept.
+        # Several models have learned from every row, a single net only from those kept.
         "log_density": {"train": _mean(model, rows if chosen.members > 1 else rows[kept]), "valid": valid},
         "seconds": {"training": time.perf_counter() - started},
     }
@@ -179,7 +179,7 @@ def _calibrated(task: Task, fitted: Fitted, declared: Sequence[str]) -> tuple[Ta
         scores = []
         for number, member in enumerate(members):
             kept, held = task.split(number)
-            found = calibrated(member, known[number], task.rows[kept], pieces, declared) if pieces else member
+            found = member if task.sharpens else calibrated(member, known[number], task.rows[kept], pieces, declared)
             scores.append(_mean(found, recoded(schema.columns, found.schema.columns, task.rows[held])))
         values = [value for value in scores if value is not None]
         return sum(values) / len(values) if values else -math.inf
@@ -190,7 +190,7 @@ def _calibrated(task: Task, fitted: Fitted, declared: Sequence[str]) -> tuple[Ta
     scores = {pieces: score(pieces) for pieces in (0, *tried)}
     best = max(scores, key=lambda pieces: scores[pieces])
     valid = scores[best] if math.isfinite(scores[best]) else None
-    return (calibrated(model, marginals(model), task.rows, best, declared) if best else model), valid
+    return (model if task.sharpens else calibrated(model, marginals(model), task.rows, best, declared)), valid
 
 
 def _mean(model: TableModel, rows: Numbers) -> float | None:

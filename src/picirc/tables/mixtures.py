@@ -23,6 +23,7 @@ from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
     FEWEST_WIDE,
+    FINAL_PART,
     LABEL_NOISE,
     LEAST_INFORMATION,
     MOST_PATTERN_WORK,
@@ -37,6 +38,7 @@ Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn f
 _ROWS_PER_STATE = 5  # of a class
 _USUAL_STEPS = 20  # of EM, if each sees all rows
 _JOINT_STEPS = 5  # of EM for the states of all classes together
+_SCHEDULE = Cosine(0.9, 0.02, period=None)
 
 
 def work_of_state(schema: Schema, rows: Numbers, chosen: Defaults) -> float:
@@ -164,6 +166,22 @@ def widened(model: HCLT, factor: float) -> HCLT:
     return wider
 
 
+def finished(model: HCLT, rows: Numbers, chosen: Defaults, seed: int) -> HCLT:
+    """A trained mixture after some more steps of EM that see all rows, also those that were held out before."""
+    batch, share = _batch(len(rows), model.states)
+    steps = max(1, round(FINAL_PART * chosen.em_passes / share))
+    smoothing = chosen.smoothing * share
+    return fit_em(model, rows, batch_size=batch, steps=steps, schedule=_SCHEDULE, smoothing=smoothing, seed=seed)[0]
+
+
+def _batch(rows: int, states: int) -> tuple[int | None, float]:
+    """How many of so many rows a step of EM sees, None for all, and their share."""
+    if rows <= MOST_ROWS_AT_ONCE:
+        return None, 1.0
+    size = max(2048, 16 * states)
+    return size, min(1.0, size / rows)
+
+
 def counted(callback: Callback, steps: int, done: int) -> Callback:
     """A callback that counts the steps of one training after those of the trainings before."""
 
@@ -192,8 +210,7 @@ def train(
     dtype = torch.float64 if whole and not wide else torch.float32
     source = torch.Generator().manual_seed(seed)
     model = HCLT(structure, schema.families, states, correlated=True, generator=source, dtype=dtype)
-    batch = None if whole else max(2048, 16 * states)
-    share = 1.0 if batch is None else min(1.0, batch / len(kept))
+    batch, share = _batch(len(kept), states)
     most = chosen.em_steps if whole else max(80, round(chosen.em_passes / share))
     every = (2 if wide else 5) if whole else max(1, most // 10)
     return fit_em(
@@ -202,7 +219,7 @@ def train(
         rows[held] if len(held) else None,
         batch_size=batch,
         steps=steps or most,
-        schedule=Cosine(0.9, 0.02, period=None),
+        schedule=_SCHEDULE,
         smoothing=chosen.smoothing * share,
         validate_every=min(every, steps or most),
         patience=2 * every if whole else most // 4,
