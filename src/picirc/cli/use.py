@@ -620,7 +620,7 @@ def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
     families = Counter(map(repr, model.families))
     members = f" of {description['members']} PICs" if "members" in description else ""
     yield "model", description["kind"] + members
-    yield "structure", _structure(model.structure)
+    yield "structure", "; ".join(map(_structure, model.structures))
     if not saved.of_table:  # its columns are listed
         yield "variables", f"{len(model.families)}: " + ", ".join(f"{n} {name}" for name, n in families.items())
     yield "settings", ", ".join(f"{name} {value}" for name, value in description["settings"].items())
