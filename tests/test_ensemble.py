@@ -12,6 +12,7 @@ from scipy import stats
 
 import picirc as pc
 from oracles import enumerate_values
+from picirc.learning import gradient
 
 TREE = pc.LatentTree((-1, 0, 0), ((0, 1, 2), (3, 4), (5,)))
 OTHERS = (pc.LatentTree((-1, 0, 1, 2), ((5,), (0, 3), (4,), (1, 2))), pc.star(6))
@@ -159,6 +160,21 @@ def test_gradients_are_those_of_the_members(ensemble, rows, logs):
     )
     for one, other in zip(whole, each, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+
+
+def test_members_are_trained_together(ensemble, circuits, rows, monkeypatch):
+    """One after another, with the gradient of the whole."""
+
+    def trained():
+        return pc.fit(ensemble, rows, rule=pc.shifted(4), batch_size=6, steps=3)[0]
+
+    monkeypatch.setattr(gradient, "_NEGLIGIBLE", 0.0)
+    found = trained()
+    with torch.no_grad():
+        assert found(RULE).log_prob(rows).mean() > circuits[0].log_prob(rows).mean()
+    monkeypatch.setattr(pc.Ensemble, "slices", pc.Model.slices)  # all members at once, as one circuit
+    for one, other in zip(found.parameters(), trained().parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("sharing", ["none", "composite", "full"])

@@ -444,6 +444,29 @@ class Ensemble(Model):
         weights = self.weights or (1.0,) * len(self.members)
         return [weight / sum(weights) for weight in weights]
 
+    def training_rule(self, rule: object = None) -> AnyRule:
+        """The rule of every member."""
+        return self.parts[0].training_rule(rule)
+
+    def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule | Rules:
+        """The usual rule of every member."""
+        return self.parts[0].usual_rule(points, vectors)
+
+    def weight_decay(self, rows: int) -> float:
+        """That of a member, which learns from its share of the rows."""
+        return self.parts[0].weight_decay(max(1, rows // len(self.members)))
+
+    def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
+        """Begin the training of every member."""
+        for member in self.parts:
+            member.begin_training(x, generator)
+
+    def end_training(self) -> None:
+        """End the training of every member."""
+        super().end_training()
+        for member in self.parts:
+            member.end_training()
+
     def parameter_groups(self) -> list[ParameterGroup]:
         """Those of the members."""
         return [group for member in self.parts for group in member.parameter_groups()]
@@ -451,7 +474,7 @@ class Ensemble(Model):
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""
         first = self.parts[0]
-        rule = first.fixed_rule(first.training_rule(rule))
+        rule = first.fixed_rule(self.training_rule(rule))
         grids, parts = first.grids(rule), [member(rule).parameters for member in self.members]
         weights, refine = parts[0].like.new_tensor(self.shares), partial(refined, self, rule)
         if len(self.structures) == 1:

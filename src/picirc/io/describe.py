@@ -24,7 +24,8 @@ tensor                                rows
 ====================================  ==========================================================================
 
 Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are. The names of
-the tensors of an ensemble begin with ``members.{number}``.
+the tensors of an ensemble begin with ``members.{number}``. Its description has one structure, or a list with one for
+each member, and the weights of the members unless they are equal.
 """
 
 from __future__ import annotations
