@@ -41,7 +41,7 @@ from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import LatentGrid, LatentPosterior
 from picirc.quadrature import Grid, Rule, gauss_legendre
-from picirc.symbolic.build import SHARED
+from picirc.symbolic.build import SHARED, Open
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
@@ -365,9 +365,10 @@ def sum_of(
         first += tree.n_latents
     inputs, correlations = [], []
     for step, slots in zip(plan.inputs, plan.slots, strict=True):
-        number = getattr(slots[0].unit.function, "part", 0)
-        found = [steps[number, column] for column in step.columns.tolist()]
-        source, numbers = found[0][0], parts[number][1]
+        function = slots[0].unit.function
+        assert isinstance(function, Open), "structures have no functions"
+        found = [steps[function.part, column] for column in step.columns.tolist()]
+        source, numbers = found[0][0], parts[function.part][1]
         values = numbers.inputs[source.params]
         inputs.append(values if len(values) == 1 else values[[row for _, row in found]])
         if source.correlation is not None:

@@ -38,7 +38,7 @@ from picirc.engine.schedule import (
 from picirc.errors import ArgumentError
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
-from picirc.symbolic.build import SHARED, from_structure
+from picirc.symbolic.build import SHARED, Open, from_structure
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
@@ -308,7 +308,7 @@ class _Planner:
             if len(slot.unit.variables) > 1:
                 together = (slot.row, slot.unit)
             # Each tree of a mixture may have one table for all its inputs.
-            part = getattr(slot.unit.function, "part", 0)
+            part = slot.unit.function.part if isinstance(slot.unit.function, Open) else 0
             key = (family, self._kinds(slot.order), slot.pool, slot.axes, together, part)
             alike.setdefault(key, []).append(slot)
         steps: list[InputStep] = []
