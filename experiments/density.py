@@ -20,7 +20,7 @@ from harness import Context, Figures, Job, Settings
 from picirc.data import Dataset
 from stand_ins import cut, stand_in
 
-Model = pc.PIC | pc.HCLT | pc.TreeMixture
+Model = pc.PIC | pc.HCLT | pc.TreeMixture | pc.Ensemble
 Structure = pc.LatentTree | pc.RegionGraph
 CHECKPOINT_EVERY = 200  # steps; an interruption writes one too
 

@@ -157,6 +157,7 @@ def _models() -> list[pc.PIC | pc.HCLT]:
         pc.HCLT(pc.quad_graph(2, 3), pc.Bernoulli(), states=2, product="tucker", generator=source()),
         pc.PIC(pc.random_regions(5, seed=1, repetitions=2), pc.Bernoulli(), width=4, generator=source()),
         pc.Ensemble(members),
+        pc.Ensemble([*members, pc.PIC(pc.star(3), pc.Bernoulli(), width=4, generator=source())], [1, 2, 3, 4]),
     ]
 
 

@@ -160,16 +160,17 @@ def circuits(
     source = torch.Generator().manual_seed(draw(st.integers(0, 99)))
     size = draw(st.integers(1, 6))
     dtype = dtype or draw(st.sampled_from([torch.float32, torch.float64]))
-    kinds = ["tables", "nets", "vectors", "correlated", *(["average"] if isinstance(structure, pc.LatentTree) else [])]
-    kind = draw(st.sampled_from(kinds))
+    mixtures = ["average", "trees"] if isinstance(structure, pc.LatentTree) else []
+    kind = draw(st.sampled_from(["tables", "nets", "vectors", "correlated", *mixtures]))
     if kind == "tables":
         return pc.HCLT(structure, columns, states=size, product=product, generator=source, dtype=dtype)()
     options = {"dims": 2} if kind == "vectors" else {"correlated": True} if kind == "correlated" else {}
     product = "cp" if kind == "correlated" else product
     sharing = [draw(st.sampled_from(["none", "composite", "full"])) for _ in range(2)]
+    others = {"average": [structure], "trees": [pc.star(structure.n_variables)]}.get(kind, [])
     pics = [
-        pc.PIC(structure, columns, 4, *sharing, product=product, generator=source, **options)
-        for _ in range(2 if kind == "average" else 1)
+        pc.PIC(tree, columns, 4, *sharing, product=product, generator=source, **options)
+        for tree in (structure, *others)
     ]
     model = pics[0] if len(pics) == 1 else pc.Ensemble(pics)
     return model.to(dtype)(pc.sobol(size + 1, 2) if kind == "vectors" else pc.shifted(size))
@@ -260,7 +261,7 @@ def test_compiled_loops_and_pytorch_agree(qpc: pc.QPC, batch: int):
     x[:, 0] = x[:, 0].where(torch.arange(batch) % 3 > 0, math.nan)
 
     def answers() -> list[torch.Tensor]:
-        weights = list(qpc.parameters.weights)
+        weights = [table for table in qpc.parameters.weights if table.requires_grad]  # not those of an average
         value = qpc.log_prob(x)
         return [value.detach(), *torch.autograd.grad(value.sum(), weights, allow_unused=True), qpc.mpe(given=x)]
 

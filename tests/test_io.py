@@ -523,6 +523,22 @@ def test_an_ensemble_has_the_members_of_its_tensors(tmp_path, monkeypatch):
     assert len(built) == 1
 
 
+def test_a_mixture_of_trees_has_a_tree_and_a_weight_for_each_member(tmp_path):
+    trees = [pc.chain(4), pc.star(4), pc.chain(4)]
+    path = tmp_path / "m.safetensors"
+    pc.save(pc.Ensemble([pc.PIC(tree, pc.Bernoulli(), width=4) for tree in trees], [3, 1, 2]), path)
+    assert list(pc.load(path).structures) == trees
+    description, tensors = read(path)
+    own = description["structure"]
+    graph = {"kind": "RegionGraph", "scopes": [[0], [1], [0, 1]], "partitions": [[], [], [[0, 1]]]}
+    for wrong in (own[:2], [*own, own[0]], own[0], [], [own[0], 1, own[2]], [own[0], own[0], own[2]], [graph] * 3):
+        rewrite(path, description | {"structure": wrong}, tensors)
+        broken(path)
+    for weights in ([1, 2], [1, 2, -3], [1, 2, None], [1, 2, True], "123", None, {}):
+        rewrite(path, description | {"weights": weights}, tensors)
+        assert "weights" in broken(path)
+
+
 def test_families_of_very_many_values_are_refused(small, tmp_path):
     """Their tables would take memory at the first query."""
     family = pc.Binomial(10**9)

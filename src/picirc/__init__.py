@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from picirc.circuit import Circuit as Circuit
     from picirc.circuit import from_bayesnet as from_bayesnet
     from picirc.circuit import from_tree as from_tree
+    from picirc.clusters import Clusters as Clusters
     from picirc.errors import ArgumentError as ArgumentError
     from picirc.errors import ImpossibleEvidenceError as ImpossibleEvidenceError
     from picirc.errors import IntractableError as IntractableError
@@ -116,6 +117,7 @@ __version__ = "0.1.0"
 # Where each public name lives; the same as above, for the running program.
 _HOMES = {
     "circuit": ("Circuit", "from_bayesnet", "from_tree"),
+    "clusters": ("Clusters",),
     "errors": ("ArgumentError", "ImpossibleEvidenceError", "IntractableError", "SizeError", "StructureError"),
     "estimators": ("ConditionalDensity", "PICClassifier", "PICDensity", "PICImputer", "PICSequences"),
     "exact": ("ExactGaussian",),

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from picirc.inputs import Family
+from picirc.checks import check_integer
+from picirc.inputs import Family, as_columns
 from picirc.inputs.discrete import FiniteFamily
 from picirc.inputs.family import observed_mean, observed_std
+from picirc.qpc.validation import as_rows, as_tensor
 
 _ROUNDS = 10
 _MOST_INDICATORS = 64  # categories of a variable with more categories are compared as numbers
@@ -20,26 +22,44 @@ _MOST_INDICATORS = 64  # categories of a variable with more categories are compa
 
 @dataclass(frozen=True, eq=False)
 class Clusters:
-    """Centres of clusters; a row belongs to the nearest one. Categories are compared by indicators."""
+    """Centres of clusters; a row belongs to the nearest one. Categories are compared by indicators.
 
-    families: Sequence[Family]  # of the variables
-    middle: Tensor  # the value in place of a missing one, (variables,)
-    scale: Tensor  # the unit of each variable, (variables,)
-    centres: Tensor  # (clusters, features)
+    Attributes:
+        families: The family of each variable.
+        middle: The value in place of a missing one, ``(variables,)``.
+        scale: The unit of each variable, ``(variables,)``.
+        centres: The centres, ``(clusters, features)``.
+    """
+
+    families: Sequence[Family]
+    middle: Tensor
+    scale: Tensor
+    centres: Tensor
 
     @staticmethod
-    def find(x: Tensor, families: Sequence[Family], count: int, generator: torch.Generator) -> Clusters:
-        """Find ``count`` clusters of rows ``(rows, variables)`` by k-means, with initial centres by k-means++.
+    def find(
+        x: Tensor, inputs: Family | Sequence[Family], count: int, generator: torch.Generator | None = None
+    ) -> Clusters:
+        """Find clusters of rows by k-means, with initial centres by k-means++.
 
-        NaN is missing. Some clusters are empty if there are fewer distinct rows.
+        Args:
+            x: The rows ``(rows, variables)``; NaN is missing.
+            inputs: The family of all variables, or one for each.
+            count: The number of clusters. Some are empty if there are fewer distinct rows.
+            generator: The source of the initial centres; by default that of torch.
 
         Example:
             >>> import picirc as pc
             >>> rows = torch.tensor([[0.0], [0.1], [5.0], [5.1]])
-            >>> found = Clusters.find(rows, [pc.Gaussian()], 2, torch.Generator().manual_seed(0))
+            >>> found = pc.Clusters.find(rows, pc.Gaussian(), 2, torch.Generator().manual_seed(0))
             >>> found.of(rows).unique().tolist()
             [0, 1]
         """
+        check_integer("count", count)
+        x = as_tensor(x, "x")
+        x = x if x.is_floating_point() else x.float()
+        families = as_columns(inputs, x.shape[-1] if x.ndim else 0)
+        x = as_rows(x, "x", len(families))
         middle, scale = observed_mean(x.T, 0.0).squeeze(1), observed_std(x.T).squeeze(1)
         if len(set(families)) == 1 and isinstance(families[0], FiniteFamily):
             scale = torch.ones_like(scale)  # all variables have the same units, as pixels do
@@ -55,6 +75,7 @@ class Clusters:
 
     def of(self, x: Tensor) -> Tensor:
         """The cluster of each row of ``(rows, variables)``."""
+        x = as_rows(x, "x", len(self.families))
         return torch.cdist(self._features(x.to(self.centres)), self.centres).argmin(1)
 
     def _features(self, x: Tensor) -> Tensor:
@@ -71,7 +92,7 @@ class Clusters:
         return torch.cat(parts, 1)
 
 
-def _far_apart(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def _far_apart(x: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
     """Rows drawn one by one, in proportion to their squared distances from the nearest one drawn before."""
     chosen = [int(torch.randint(len(x), (), generator=generator))]
     distance = (x - x[chosen[0]]).square().sum(1)

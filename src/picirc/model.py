@@ -39,7 +39,7 @@ class Model(nn.Module):
     Training and saving use only this interface, so ``pc.fit`` can train custom subclasses.
 
     Attributes:
-        structure: The latent tree or region graph.
+        structure: The latent tree or region graph. A mixture of different trees has ``structures`` instead.
         families: The family of each variable.
         product: How the partitions of a region graph are combined.
         plan: The plan of the structure.
@@ -75,6 +75,11 @@ class Model(nn.Module):
     def variables(self) -> Sequence[str]:
         """The names of the variables."""
         return self.plan.circuit.variables
+
+    @property
+    def structures(self) -> Sequence[LatentTree | RegionGraph]:
+        """The different structures that the circuit mixes, usually one."""
+        return (self.structure,)
 
     @property
     def parts(self) -> Sequence[Model]:

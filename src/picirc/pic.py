@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probabilistic integral circuits with neural functions, and the average of several."""
+"""Probabilistic integral circuits with neural functions, and mixtures of several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from picirc.checks import check_boolean, check_choice, check_even, check_integer, check_positive
 from picirc.clusters import Clusters
-from picirc.compile.integrate import mixture_of, quadrature_of, sizes_of
+from picirc.compile.integrate import mixture_of, quadrature_of, sizes_of, sum_of
 from picirc.compile.plan import STATES, Plan, kind_of, plan_structure
 from picirc.engine.compiled import Parameters
 from picirc.errors import ArgumentError
@@ -32,7 +32,7 @@ from picirc.symbolic.build import SHARED, check_structure
 
 _CORRELATION_SPEED = 4.0
 # What the members of an ensemble have in common.
-_ALIKE = ("structure", "families", "width", "sharing", "input_sharing", "energy", "affinity", "dims", "correlated")
+_ALIKE = ("families", "width", "sharing", "input_sharing", "energy", "affinity", "dims", "correlated")
 _MOST_TURNS = 16  # features of a shared latent that heads are linear in
 # Of the frequencies of a vector's components, times √dims: normal vectors are longer than numbers in [-1, 1].
 _VECTOR_SIGMA = 0.7
@@ -367,14 +367,18 @@ class PIC(Model):
 
 @final
 class Ensemble(Model):
-    """The average of several PICs on one latent tree, ``p(x) = (1/M) Σ p_m(x)``, as one model.
+    """A mixture of several PICs on latent trees, ``p(x) = Σ w_m p_m(x)``, as one model and one circuit.
 
-    The members are the states of one more latent, ``g``, that all functions depend on. So every query of a circuit is
-    an exact query of the average, at the cost of querying every member. The posterior mean of another latent is
-    meaningless, because the members use that latent in different ways.
+    So every query of a circuit is an exact query of the mixture, at the cost of querying every member. Members with the
+    same tree are the states of one more latent, ``g``, that all functions depend on. The posterior mean of another
+    latent is then meaningless, because the members use that latent in different ways. Members with different trees are
+    mixed by a sum unit. Their latents are numbered one after another, and the ``presence`` of a latent is the
+    posterior probability of its member.
 
     Args:
-        members: PICs of the same tree, families and settings, trained from different seeds or on different rows.
+        members: PICs of the same families and settings, trained from different seeds or on different rows.
+        weights: Positive numbers to weigh the members by, such as their numbers of rows, up to a factor. By default all
+            members have the same weight.
 
     Example:
         >>> import picirc as pc, torch
@@ -388,13 +392,14 @@ class Ensemble(Model):
 
     MEMBER: ClassVar[type[Model]] = PIC
 
-    def __init__(self, members: Sequence[PIC]) -> None:
+    def __init__(self, members: Sequence[PIC], weights: Sequence[float] | None = None) -> None:
         super().__init__()
         if not isinstance(members, Sequence) or not members or not all(type(member) is PIC for member in members):
             raise ArgumentError("members", "one PIC or more, in a list", members)
         first = members[0]
-        if not isinstance(first.structure, LatentTree):
-            raise ArgumentError("members", "PICs on a latent tree", f"one on a {type(first.structure).__name__}")
+        for member in members:
+            if not isinstance(member.structure, LatentTree):
+                raise ArgumentError("members", "PICs on latent trees", f"one on a {type(member.structure).__name__}")
         if first.shared is not None:
             raise ArgumentError("members", "PICs without a shared latent", f"shared={first.shared}")
         for name in (*_ALIKE, "shared"):
@@ -403,8 +408,10 @@ class Ensemble(Model):
             setattr(self, name, getattr(first, name))
         if len({parameter.dtype for member in members for parameter in member.parameters()}) > 1:
             raise ArgumentError("members", "PICs of the same dtype", "different ones", "use member.double() for all")
-        self.product, self.plan = first.product, first.plan
+        self.product, self.step_size, self.weights = first.product, first.step_size, _check_weights(weights, members)
         self.members = nn.ModuleList(members)
+        if len(self.structures) == 1:
+            self.structure = first.structure
 
     @property
     def parts(self) -> Sequence[PIC]:
@@ -412,9 +419,53 @@ class Ensemble(Model):
         return [member for member in self.members if isinstance(member, PIC)]
 
     @property
+    def structures(self) -> Sequence[LatentTree]:
+        """The tree of each member, or the one tree of all."""
+        trees = [part.structure for part in self.parts if isinstance(part.structure, LatentTree)]
+        return trees[:1] if len(set(trees)) == 1 else trees
+
+    @cached_property
+    def plan(self) -> Plan:  # type: ignore[override]  # made on demand
+        """The plan of the common tree, or of the sum of all trees."""
+        first = self.parts[0]
+        if len(self.structures) == 1:
+            return first.plan
+        kinds = first._each_dims and first._each_dims * len(self.parts)
+        return plan_structure(tuple(self.structures), first.families, first.product, first.correlated, kinds=kinds)
+
+    @property
     def copies(self) -> int:
-        """The number of members."""
-        return len(self.members)
+        """The number of members, if they have the same tree."""
+        return len(self.members) if len(self.structures) == 1 else 1
+
+    @property
+    def shares(self) -> list[float]:
+        """The weights of the members, which add to one."""
+        weights = self.weights or (1.0,) * len(self.members)
+        return [weight / sum(weights) for weight in weights]
+
+    def training_rule(self, rule: object = None) -> AnyRule:
+        """The rule of every member."""
+        return self.parts[0].training_rule(rule)
+
+    def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule | Rules:
+        """The usual rule of every member."""
+        return self.parts[0].usual_rule(points, vectors)
+
+    def weight_decay(self, rows: int) -> float:
+        """That of a member, which learns from its share of the rows."""
+        return self.parts[0].weight_decay(max(1, rows // len(self.members)))
+
+    def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
+        """Begin the training of every member."""
+        for member in self.parts:
+            member.begin_training(x, generator)
+
+    def end_training(self) -> None:
+        """End the training of every member."""
+        super().end_training()
+        for member in self.parts:
+            member.end_training()
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Those of the members."""
@@ -423,15 +474,27 @@ class Ensemble(Model):
     def forward(self, rule: AnyRule | None = None) -> QPC:
         """Integrate all members with one rule."""
         first = self.parts[0]
-        rule = first.fixed_rule(first.training_rule(rule))
-        parts = [member(rule).parameters for member in self.members]
-        weights = parts[0].like.new_full((len(parts),), 1 / len(parts))
-        refine = partial(refined, self, rule)
-        return mixture_of(first.shared_plan, parts, {**first.grids(rule), SHARED: (None, weights)}, refine)
+        rule = first.fixed_rule(self.training_rule(rule))
+        grids, parts = first.grids(rule), [member(rule).parameters for member in self.members]
+        weights, refine = parts[0].like.new_tensor(self.shares), partial(refined, self, rule)
+        if len(self.structures) == 1:
+            return mixture_of(first.shared_plan, parts, {**grids, SHARED: (None, weights)}, refine)
+        plans = [member.plan for member in self.parts]
+        return sum_of(self.plan, list(zip(plans, parts, strict=True)), weights, grids, refine)
 
     def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
         """The members."""
-        return [(1 / len(self.members), partial(member, rule)) for member in self.members]
+        return [(share, partial(member, rule)) for share, member in zip(self.shares, self.members, strict=True)]
+
+
+def _check_weights(weights: object, members: Sequence[PIC]) -> tuple[float, ...] | None:
+    if weights is None:
+        return None
+    if isinstance(weights, Tensor | np.ndarray):
+        weights = weights.tolist()
+    if not isinstance(weights, Sequence) or len(weights) != len(members):
+        raise ArgumentError("weights", f"a positive number for each of {len(members)} members, or None", weights)
+    return tuple(check_positive("weights", weight) for weight in weights)
 
 
 def _check_options(

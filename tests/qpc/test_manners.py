@@ -23,11 +23,11 @@ from processes import CONTEXT
 from table_circuits import COLUMNS, TABLES, columns_data
 
 RULE = pc.gauss_legendre(6)
+TREE = pc.LatentTree((-1, 0, 0), ((), (0, 1), (2, 3)))
 
 
-def make_pic(**options: object) -> pc.PIC:
+def make_pic(tree: pc.LatentTree = TREE, **options: object) -> pc.PIC:
     families = [pc.Gaussian(), pc.Gaussian(), pc.Categorical(3), pc.Bernoulli()]
-    tree = pc.LatentTree((-1, 0, 0), ((), (0, 1), (2, 3)))
     return pc.PIC(tree, families, width=8, generator=torch.Generator().manual_seed(0), **options)  # type: ignore[arg-type]
 
 
@@ -36,6 +36,7 @@ MODELS = {
     "correlated": lambda: make_pic(correlated=True),
     "hclt": lambda: TABLES["quad_graph"].model(),
     "ensemble": lambda: pc.Ensemble([make_pic(), make_pic()]),
+    "trees": lambda: pc.Ensemble([make_pic(), make_pic(pc.star(4))], weights=[1, 2]),
     "star": lambda: pc.PIC(pc.star(3), pc.Gaussian(), width=8, dims=2),
     "tree_mixture": lambda: pc.TreeMixture(pc.chain(3), pc.Bernoulli(), width=8, dims=2),
 }

@@ -620,7 +620,7 @@ def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
     families = Counter(map(repr, model.families))
     members = f" of {description['members']} PICs" if "members" in description else ""
     yield "model", description["kind"] + members
-    yield "structure", _structure(model.structure)
+    yield "structure", _structure(*model.structures)
     if not saved.of_table:  # its columns are listed
         yield "variables", f"{len(model.families)}: " + ", ".join(f"{n} {name}" for name, n in families.items())
     yield "settings", ", ".join(f"{name} {value}" for name, value in description["settings"].items())
@@ -633,7 +633,10 @@ def _model_lines(saved: Saved) -> Iterator[tuple[str, str]]:
         yield "test", f"{test['bits']:.4f} bits per dimension"
 
 
-def _structure(structure: LatentTree | RegionGraph) -> str:
+def _structure(structure: LatentTree | RegionGraph, *others: LatentTree | RegionGraph) -> str:
+    if others:
+        depths = [own.depth for own in (structure, *others)]
+        return f"{len(depths)} trees, depth {min(depths)} to {max(depths)}"
     if isinstance(structure, LatentTree):
         return f"tree of {structure.n_latents} latents, depth {structure.depth}"
     partitions = sum(map(len, structure.partitions))

@@ -33,6 +33,7 @@ from picirc.compile.place import (
 from picirc.compile.plan import Latent, Plan, Slot, WeightBlock, make_plan
 from picirc.engine.compiled import CompiledCircuit, Parameters
 from picirc.engine.contraction import flushed
+from picirc.engine.schedule import InputStep
 from picirc.errors import ArgumentError, SizeError, StructureError
 from picirc.functions import Density, FunctionFamily, MultivariateNormal, Parametric
 from picirc.functions.conditional import modules_of
@@ -40,7 +41,7 @@ from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import LatentGrid, LatentPosterior
 from picirc.quadrature import Grid, Rule, gauss_legendre
-from picirc.symbolic.build import SHARED
+from picirc.symbolic.build import SHARED, Open
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
@@ -335,6 +336,48 @@ def mixture_of(plan: Plan, parts: Sequence[Parameters], grids: KindGrids, refine
         (),
         tuple(torch.cat(i, 1) for i in zip(*(p.inputs for p in parts), strict=True)),
         tuple(torch.stack(c) for c in zip(*(p.correlations for p in parts), strict=True)),
+    )
+    return quadrature_of(plan, sizes_of(grids), numbers, grids, refine)
+
+
+def sum_of(
+    plan: Plan, parts: Sequence[tuple[Plan, Parameters]], weights: Tensor, grids: KindGrids, refine: Callable[[], QPC]
+) -> QPC:
+    """Combine circuits of different trees into one: a sum unit mixes them.
+
+    Args:
+        plan: The plan of the mixture.
+        parts: The plan and the parameters of each tree.
+        weights: The weights of the trees.
+        grids: The grids of the latents of each kind.
+        refine: Returns the same circuit on a finer grid.
+    """
+    assert plan.source is not None, "structures have families"
+    rows: dict[int, Tensor] = {}  # the sum weights of each latent
+    steps: dict[tuple[int, int], tuple[InputStep, int]] = {}  # by tree and column the input step, and the row in it
+    first = 0
+    for number, (tree, (own, numbers)) in enumerate(zip(plan.source[0], parts, strict=True)):
+        for block, tables in zip(own.blocks, numbers.weights, strict=True):
+            for (unit, _, _), table in zip(block.integrals, tables, strict=True):
+                rows[first + int(unit.variables[0][1:])] = table
+        for step in own.inputs:
+            steps |= {(number, column): (step, row) for row, column in enumerate(step.columns.tolist())}
+        first += tree.n_latents
+    inputs, correlations = [], []
+    for step, slots in zip(plan.inputs, plan.slots, strict=True):
+        function = slots[0].unit.function
+        assert isinstance(function, Open), "structures have no functions"
+        found = [steps[function.part, column] for column in step.columns.tolist()]
+        source, numbers = found[0][0], parts[function.part][1]
+        values = numbers.inputs[source.params]
+        inputs.append(values if len(values) == 1 else values[[row for _, row in found]])
+        if source.correlation is not None:
+            correlations.append(numbers.correlations[source.correlation])
+    numbers = Parameters(
+        tuple(torch.stack([rows[int(unit.variables[0][1:])] for unit, _, _ in b.integrals]) for b in plan.blocks),
+        (weights.view(1, -1, 1),),
+        tuple(inputs),
+        tuple(correlations),
     )
     return quadrature_of(plan, sizes_of(grids), numbers, grids, refine)
 

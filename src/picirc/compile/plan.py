@@ -38,7 +38,7 @@ from picirc.engine.schedule import (
 from picirc.errors import ArgumentError
 from picirc.structure.regions import RegionGraph
 from picirc.structure.trees import LatentTree
-from picirc.symbolic.build import SHARED, from_structure
+from picirc.symbolic.build import SHARED, Open, from_structure
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral, Product, Sum, Unit
 
@@ -137,7 +137,7 @@ class Plan:
 
 
 def plan_structure(
-    structure: LatentTree | RegionGraph,
+    structure: LatentTree | RegionGraph | Sequence[LatentTree],
     families: Sequence[Family],
     product: str = "cp",
     correlated: bool = False,
@@ -147,7 +147,7 @@ def plan_structure(
     """Return the plan of a latent tree or region graph whose functions are not yet known.
 
     Args:
-        structure: The structure.
+        structure: The structure; several trees are mixed by a sum unit at the root.
         families: The family of each variable.
         product: ``"cp"`` or ``"tucker"``, for region graphs.
         correlated: Whether the Gaussian variables of one latent are correlated given its state.
@@ -307,10 +307,12 @@ class _Planner:
             together: Hashable = slot.row if joint[slot.pool, slot.row, family] > 1 else None
             if len(slot.unit.variables) > 1:
                 together = (slot.row, slot.unit)
-            key = (family, self._kinds(slot.order), slot.pool, slot.axes, together)
+            # Each tree of a mixture may have one table for all its inputs.
+            part = slot.unit.function.part if isinstance(slot.unit.function, Open) else 0
+            key = (family, self._kinds(slot.order), slot.pool, slot.axes, together, part)
             alike.setdefault(key, []).append(slot)
         steps: list[InputStep] = []
-        for (family, kinds, pool, axes, together), group in alike.items():
+        for (family, kinds, pool, axes, together, _), group in alike.items():
             correlation = None
             if together is not None:
                 correlation = sum(step.correlation is not None for step in steps)

@@ -73,7 +73,7 @@ def save(
     check_numbers(tensors)
     check_values(model.families)
     content, readable = pack(description, tensors)
-    check_size(model.structure, len(content))
+    check_size(model.structures, len(content))
     write(path, content, readable)
 
 

@@ -24,7 +24,8 @@ tensor                                rows
 ====================================  ==========================================================================
 
 Tensors that all functions of a bank share (frequencies, a common hidden layer) are stored as they are. The names of
-the tensors of an ensemble begin with ``members.{number}``.
+the tensors of an ensemble begin with ``members.{number}``. Its description has one structure, or a list with one for
+each member, and the weights of the members unless they are equal.
 """
 
 from __future__ import annotations
@@ -85,14 +86,17 @@ def describe_model(model: Model) -> Description:
         got = " and ".join(sorted(kinds))
         raise ArgumentError("model", "one floating-point type for all tensors", got, "use model.float()")
     part = model.parts[0]
-    members = {} if part is model else {"members": len(model.parts)}
+    members: Description = {} if part is model else {"members": len(model.parts)}
+    if isinstance(model, Ensemble) and model.weights is not None:
+        members["weights"] = list(model.weights)
     if part.custom:
         raise ArgumentError("model", "a PIC with nets of the library", "one with custom functions")
+    structures = [{"kind": type(own).__name__} | _values(own) for own in model.structures]
     return {
         "kind": type(model).__name__,
         **members,
         "dtype": kinds.pop(),
-        "structure": {"kind": type(model.structure).__name__} | _values(model.structure),
+        "structure": structures[0] if len(structures) == 1 else structures,
         "families": [
             describe_family(family) | {"columns": columns} for family, columns in group_columns(model.families)
         ],
@@ -113,26 +117,37 @@ def build_model(description: Mapping[str, Any], families: Sequence[type[Family]]
     cls = kind.MEMBER or kind
     if kind.MEMBER and take(description, "members", int) != members:
         raise ArgumentError("members", f"{members}, the number with tensors", description["members"])
-    structure = _structure(take(description, "structure", dict), size)
-    columns = _families(take(description, "families", list), structure.n_variables, families)
+    entries = description.get("structure")
+    each = entries if kind.MEMBER and isinstance(entries, list) and len(entries) == members else [entries]
+    structures = [_structure(take({"structure": entry}, "structure", dict), size) for entry in each]
+    check_size(structures, size)
+    columns = _families(take(description, "families", list), structures[0].n_variables, families)
     check_values(columns)
     settings = cls.FORMER | take(description, "settings", dict)
     only(settings, set(cls.STORED), "settings")
     options: dict[str, Any] = {name: take(settings, name, object) for name in cls.STORED}
     with torch.device("meta"):
-        model = cls(structure, columns, **options)
-    return kind([model, *(copy.deepcopy(model) for _ in range(members - 1))]) if kind.MEMBER else model
+        models = [cls(structure, columns, **options) for structure in structures]
+    if kind is not Ensemble:
+        return models[0]
+    models += [copy.deepcopy(models[0]) for _ in range(members - len(models))]
+    weights = take(description, "weights", list) if "weights" in description else None
+    return Ensemble([model for model in models if isinstance(model, PIC)], weights)
 
 
-def check_size(structure: LatentTree | RegionGraph, size: int) -> None:
-    """Raise if a structure needs too much memory for a file of ``size`` bytes."""
+def check_size(structures: Iterable[LatentTree | RegionGraph], size: int) -> None:
+    """Raise if the structures of a model need too much memory for a file of ``size`` bytes."""
+    _check_entries(sum(map(_entries, structures)), size)
+
+
+def _entries(structure: LatentTree | RegionGraph) -> int:
+    """The number of entries of the scopes of a structure."""
     if isinstance(structure, RegionGraph):
-        _check_entries(_region_entries(structure.scopes, structure.partitions), size)
-        return
+        return _region_entries(structure.scopes, structure.partitions)
     below = [1 + len(own) for own in structure.variables]  # the latents and variables at and below each latent
     for latent in structure.order[:-1]:
         below[structure.parents[latent]] += below[latent]
-    _check_entries(sum(below), size)
+    return sum(below)
 
 
 def check_values(families: Iterable[Family]) -> None:
@@ -186,9 +201,7 @@ def _structure(entry: Description, size: int) -> LatentTree | RegionGraph:
         _check_nested(name, entry.get(name), _DEPTHS[name])
     if cls is RegionGraph:  # before the graph itself checks its scopes
         _check_entries(_region_entries(entry["scopes"], entry["partitions"]), size)
-    structure = cls(**{name: entry[name] for name in names})
-    check_size(structure, size)
-    return structure
+    return cls(**{name: entry[name] for name in names})
 
 
 def _check_entries(entries: int, size: int) -> None:

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from picirc.errors import ArgumentError
@@ -53,29 +54,31 @@ def from_bayesnet(net: BayesNet, order: Sequence[str] | None = None, prune: bool
 
 
 def from_tree(
-    tree: LatentTree, latent: FunctionOf, observed: FunctionOf, shared: Function | None = None
+    tree: LatentTree, latent: FunctionOf, observed: FunctionOf, shared: Function | None = None, first: int = 0
 ) -> SymbolicCircuit:
     """The circuit of a latent tree: one integral unit per latent, over its inputs and its children's integrals.
 
     Args:
-        tree: The tree. Latent ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
+        tree: The tree. Latent ``i`` is called ``z{first + i}`` and variable ``j`` is called ``x{j}``.
         latent: ``latent(i, parent)`` gives the density of latent ``i`` given the latent called ``parent`` (None at
             the root).
         observed: ``observed(j, parent)`` gives the density of variable ``j`` given its latent.
         shared: The density of a latent ``g``, integrated last, that all other functions may depend on too.
+        first: The number of the first latent, which tells the trees of a mixture apart.
     """
     others = {SHARED} if shared else set[str]()
+    names = [f"z{first + i}" for i in range(tree.n_latents)]
     below: list[list[Unit]] = [
-        [_checked(Input(f"x{j}", observed(j, f"z{i}")), f"z{i}", others) for j in variables]
-        for i, variables in enumerate(tree.variables)
+        [_checked(Input(f"x{j}", observed(j, name)), name, others) for j in variables]
+        for name, variables in zip(names, tree.variables, strict=True)
     ]
     root: Unit | None = None
     for i in tree.order:
         if not below[i]:
             continue  # barren: it integrates to one
         parent = tree.parents[i]
-        name = None if parent < 0 else f"z{parent}"
-        unit = _checked(Integral(f"z{i}", _product(below[i]), latent(i, name)), name, others)
+        name = None if parent < 0 else names[parent]
+        unit = _checked(Integral(names[i], _product(below[i]), latent(i, name)), name, others)
         if parent < 0:
             root = unit
         else:
@@ -92,13 +95,17 @@ class Open:
     """A placeholder for a function that is not known yet, such as a table or a neural net; it only has parents."""
 
     parents: tuple[str, ...]
+    part: int = 0  # the tree of a mixture of trees; trees have parameters of their own
 
 
-def from_structure(structure: LatentTree | RegionGraph, product: str = "cp", shared: bool = False) -> SymbolicCircuit:
+def from_structure(
+    structure: LatentTree | RegionGraph | Sequence[LatentTree], product: str = "cp", shared: bool = False
+) -> SymbolicCircuit:
     """The circuit of a latent tree or a region graph, with placeholders for its functions.
 
     Args:
         structure: The structure. Latent or region ``i`` is called ``z{i}`` and variable ``j`` is called ``x{j}``.
+            Several trees are mixed by a sum unit; the latents of each are numbered after those before it.
         product: How a partition of a region combines its parts. ``"cp"``: each part is integrated separately, with
             ``p(z_part | z_region)``. ``"tucker"``: all parts are integrated jointly, with
             ``p(z_1, …, z_k | z_region)``.
@@ -108,12 +115,20 @@ def from_structure(structure: LatentTree | RegionGraph, product: str = "cp", sha
         raise ArgumentError("product", '"cp" or "tucker"', product)
     if isinstance(structure, RegionGraph):
         return from_regions(structure, product)
+    if isinstance(structure, LatentTree):
+        return _open_tree(structure, shared)
+    starts = accumulate((tree.n_latents for tree in structure), initial=0)
+    trees = [_open_tree(tree, False, *place) for tree, place in zip(structure, enumerate(starts), strict=False)]
+    return SymbolicCircuit(Sum([tree.root for tree in trees], [1 / len(trees)] * len(trees)), trees[0].variables)
+
+
+def _open_tree(tree: LatentTree, shared: bool, part: int = 0, first: int = 0) -> SymbolicCircuit:
     others = (SHARED,) if shared else ()
 
     def function(_: int, parent: str | None) -> Function:
-        return Open((*others, parent) if parent else others)
+        return Open((*others, parent) if parent else others, part)
 
-    return from_tree(structure, function, function, Open(()) if shared else None)
+    return from_tree(tree, function, function, Open(()) if shared else None, first)
 
 
 def check_structure(structure: object) -> None:

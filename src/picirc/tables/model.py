@@ -432,7 +432,7 @@ def _as_many(known: Numbers, rows: int) -> Numbers:
 def _check_size(pic: Model, points: int) -> None:
     """Raise if the circuit of a saved model would be far larger than the model."""
     members = len(pic.parts)
-    latents = pic.structure.n_latents if isinstance(pic.structure, LatentTree) else len(pic.structure.scopes)
+    latents = max(s.n_latents if isinstance(s, LatentTree) else len(s.scopes) for s in pic.structures)
     states = 2 * points * members
     weights = (latents - 1) * states**2 + states if pic.has_rule else 0
     most = max(_LEAST_WEIGHTS, _WEIGHTS_PER_NUMBER * sum(p.numel() for p in pic.parameters()))
