@@ -599,6 +599,7 @@ def test_integers_with_many_rows_for_each_value_are_categories(values, rows, kin
         (np.arange(300) * 1.0, 1.0),  # values that are not repeated, but whole numbers
         (np.arange(300) * 0.25, 0.01),
         (np.arange(300) / 3, 0.0),
+        ((np.arange(900) % 300 / 9).round(6), 1 / 9),  # gaps of 0.111111 and 0.111112
         (np.r_[np.arange(600) % 40 * 10_000, 327_680], 10_000.0),  # a stray value
         (np.random.default_rng(0).normal(size=50).repeat(4), 0.0),
         (np.array([1e308, -1e308, 0.0, 5.0] * 50), 0.0),

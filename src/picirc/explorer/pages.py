@@ -467,6 +467,9 @@ class Axis:
                 _QUANTILES, *_distribution(grid, masses, np.array(self.column.spikes), spikes)
             ).tolist()
             shown, middles = masses[self.first : self.last].reshape(-1, 2).sum(1), (grid[1:] + grid[:-1]) / 2
+            # What is beyond the least and the largest possible value is at these values.
+            shown[0] += masses[: self.first].sum() if grid[0] == grid[self.first] else 0.0
+            shown[-1] += masses[self.last :].sum() if grid[-1] == grid[self.last] else 0.0
         if mean is None:
             mean = float(masses @ middles + spikes @ np.array(self.column.spikes))
         found = {"heights": shown.tolist(), "mean": mean, "quantiles": [float(q) for q in quantiles]}

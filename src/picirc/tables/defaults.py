@@ -37,10 +37,11 @@ SPIKE_SHARE, SPIKE_PROMINENCE, FEWEST_IN_SPIKE, MOST_SPIKES = 0.01, 5.0, 20, 16
 LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
 # Spikes that hold a smaller share of a column whose values have a step are peaks of the transform instead, so that the
 # column can be correlated with others; unless one is further from all other values, in units of the column's spread.
-LEAST_SPIKED, FARTHEST_PEAK = 0.5, 0.1
+# In a column without a step, spikes of a smaller share than the second are ignored for the same reason.
+LEAST_SPIKED, LEAST_SPIKED_REAL, FARTHEST_PEAK = 0.5, 0.1, 0.1
 # Draws are multiples of a step, as the values seen are, if each of these occurs so often on average; or if there are so
 # many different ones, of a power of ten.
-ROWS_PER_STEP, MOST_STEPS, STEP_PRECISION = 2, 1e6, 1e-5
+ROWS_PER_STEP, MOST_STEPS, STEP_PRECISION = 2, 1e6, 1e-4
 DECIMAL_STEPS, FEWEST_WRITTEN = (1.0, 0.1, 0.01, 0.001), 20
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST, STEEPEST_PEAK = 20, 8, 32, 1e-3, 1e-6

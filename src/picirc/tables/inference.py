@@ -39,6 +39,7 @@ from picirc.tables.defaults import (
     LARGEST_STRAY_SHARE,
     LARGEST_TAIL,
     LEAST_SPIKED,
+    LEAST_SPIKED_REAL,
     MOST_KNOTS,
     MOST_SPIKES,
     MOST_STEPS,
@@ -358,10 +359,11 @@ def _spikes(observed: Numbers) -> Numbers:
 def _are_peaks(observed: Numbers, spikes: Numbers) -> bool:
     """Whether spikes can be steep pieces of a transform: a part of a column with a step, and each among other values.
 
-    Correlations are of more use than exact atoms then.
+    Correlations are of more use than exact atoms then. Without a step there are no such pieces, so spikes are ignored
+    only if they are a small part of the column.
     """
     step = _step(observed)
-    if not step or np.isin(observed, spikes).mean() >= LEAST_SPIKED:
+    if np.isin(observed, spikes).mean() >= (LEAST_SPIKED if step else LEAST_SPIKED_REAL):
         return False
     values = np.unique(observed)
     gaps = np.concatenate([[np.inf], np.diff(values), [np.inf]])
@@ -474,7 +476,7 @@ def _step(observed: Numbers) -> float:
     usual = np.delete(values, rare)
     repeated = len(usual) > 2 and ROWS_PER_STEP * len(usual) <= len(observed)
     # The least gap may be several steps.
-    gaps = [float(np.diff(usual).min()) / parts for parts in (1, 2, 3, 4, 5)] if repeated else []
+    gaps = [_exact(usual, float(np.diff(usual).min()) / parts) for parts in (1, 2, 3, 4, 5)] if repeated else []
     digits = list(DECIMAL_STEPS) if len(values) >= FEWEST_WRITTEN else []
     for step in gaps + digits:
         with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers
@@ -483,6 +485,13 @@ def _step(observed: Numbers) -> float:
         if near and (multiples[-1] < MOST_STEPS or step in digits):
             return step
     return 0.0
+
+
+def _exact(values: Numbers, step: float) -> float:
+    """A step that the range of the values is a multiple of: thirds written with six digits have inexact gaps."""
+    whole = float(values[-1]) - float(values[0])
+    count = round(whole / step) if whole < MOST_STEPS * step else 0
+    return whole / count if count else step
 
 
 def _apart(atoms: Numbers) -> list[float]:
