@@ -482,6 +482,13 @@ def test_progress_on_a_terminal():
     assert "0:00:02 left" in stream.text
 
 
+def test_the_time_that_is_expected_is_shown_on_a_terminal():
+    stream = Terminal()
+    with pc.Progress(100, stream=stream) as show:  # type: ignore[arg-type]
+        show.expect(90.0)
+    assert "about 0:01:30 left" in stream.text
+
+
 def test_the_time_left_follows_the_present_pace(capsys):
     show = pc.Progress(100)
     show({"step": 10, "bits": 1.0, "seconds": 100.0})

@@ -35,7 +35,8 @@ def test_the_summary_comes_first(run, table, tmp_path):
         assert kind in line
         assert line.endswith(f" {count}")
     assert "émeu, large" in told
-    assert lines[len(COLUMNS)].startswith("step 3 of 12: ")  # four models
+    assert lines[len(COLUMNS)].startswith("about 0:00:0")
+    assert lines[len(COLUMNS) + 1].startswith("step 3 of 12: ")  # four models
     assert printed.startswith("mean log density: training ")
     assert printed.endswith(f"saved {tmp_path / 'm'}\n")
 

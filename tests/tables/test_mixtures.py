@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -218,7 +219,10 @@ def test_evidence_for_missing_cells():
 
 def test_progress_is_written_to_the_error_stream_if_asked_for(capsys):
     pc.fit_table(ring(60), settings=FAST, progress=True)
-    assert "step" in capsys.readouterr().err
+    first, *others = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"about \d:\d\d:\d\d expected", first)  # before any training
+    assert all("step" in line for line in others)
+    assert others
     pc.fit_table(ring(60), settings=FAST, progress=False)
     assert capsys.readouterr().err == ""
 

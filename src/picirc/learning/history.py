@@ -127,6 +127,14 @@ class Progress:
             self._bar.stop()
         self._bar = None
 
+    def expect(self, seconds: float) -> None:
+        """Announce roughly how long the training will take, before it begins."""
+        about = f"about {_clock(seconds)}"
+        if self._bar is None or self._task is None:
+            print(f"{about} expected", file=self._stream, flush=True)
+        else:
+            self._bar.update(self._task, left=about)
+
     def __call__(self, record: Record) -> None:
         """Show a record."""
         left = _clock(self._left(record))

@@ -43,11 +43,13 @@ from picirc.tables.defaults import (
     MOST_STATES,
     MOST_TREE_COLUMNS,
     MOST_WORK,
+    NET_SECONDS,
     RACE_PART,
     ROWS_PER_BLOCK_STATE,
     SEARCHED_ROWS,
     STAR_SHARE,
     TARGET_SMOOTHING,
+    USUAL_STATES,
     Defaults,
 )
 from picirc.tables.model import rule_of
@@ -144,6 +146,21 @@ class Task:
         if coded >= max(FEWEST_STAR_COLUMNS, STAR_SHARE * len(columns)):
             nets.append("star")
         return ["mixture", *nets]
+
+    @property
+    def expected(self) -> float:
+        """A rough estimate of the seconds that the fit will take."""
+        own, kinds = self.chosen, self.kinds
+        found = 0.0
+        if "mixture" in kinds:
+            searched = replace(own, em_passes=min(own.em_passes, SEARCHED_ROWS / len(self.rows)))
+            states = min(USUAL_STATES, 1 + MOST_WORK / mixtures.work_of_state(self.schema, self.rows, searched))
+            found += states * mixtures.seconds_of_state(self.schema, self.rows, searched)
+        if nets := [kind for kind in kinds if kind != "mixture"]:
+            step, column = NET_SECONDS
+            steps = own.members * own.steps + (len(nets) - 1) * own.shortened.steps
+            found += steps * (step + column * self.schema.width * own.points**2)
+        return found
 
     @cached_property
     def information(self) -> Numbers:

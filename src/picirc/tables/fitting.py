@@ -138,6 +138,9 @@ def fit_table(
     with ExitStack() as stack:
         if sys.stderr.isatty() and not callbacks if progress is None else progress:
             callbacks = [*callbacks, stack.enter_context(Progress(chosen.planned))]
+        for shown in callbacks:
+            if isinstance(shown, Progress):
+                shown.expect(task.expected)
         fitted, scores, race = compete(replace(task, callbacks=callbacks))
     declared = declarations(columns, frame.names)
     model, valid = _calibrated(task, fitted, [name for name in schema.names if declared[name] != AUTO])

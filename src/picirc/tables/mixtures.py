@@ -22,6 +22,7 @@ from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
+    EM_SECONDS,
     FEWEST_WIDE,
     FINAL_PART,
     LABEL_NOISE,
@@ -43,8 +44,19 @@ _SCHEDULE = Cosine(0.9, 0.02, period=None)
 
 def work_of_state(schema: Schema, rows: Numbers, chosen: Defaults) -> float:
     """An estimate of the multiplications that EM takes for each state of one mixture, all members included."""
-    seen = len(rows) * (_USUAL_STEPS if len(rows) <= MOST_ROWS_AT_ONCE else chosen.em_passes)
-    return seen * chosen.members * (len(_joint(schema)) ** 2 + WORK_OF_COLUMN * schema.width)
+    return _seen(rows, chosen) * (len(_joint(schema)) ** 2 + WORK_OF_COLUMN * schema.width)
+
+
+def seconds_of_state(schema: Schema, rows: Numbers, chosen: Defaults) -> float:
+    """An estimate of the seconds that EM takes for each state of one mixture, all members included."""
+    pair, column = EM_SECONDS
+    return _seen(rows, chosen) * (pair * len(_joint(schema)) ** 2 + column * schema.width)
+
+
+def _seen(rows: Numbers, chosen: Defaults) -> float:
+    """How many rows the steps of EM see, all members included."""
+    passes = _USUAL_STEPS if len(rows) <= MOST_ROWS_AT_ONCE else chosen.em_passes
+    return len(rows) * passes * chosen.members
 
 
 def is_affordable(schema: Schema, rows: Numbers) -> bool:
