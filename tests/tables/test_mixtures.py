@@ -161,17 +161,21 @@ def test_states_of_classes_belong_to_them():
     assert float(chance.mean()) > 0.75
 
 
-def test_wider_states_have_wider_numbers_and_nothing_else():
+def test_wider_states_have_wider_numbers_and_more_even_categories():
     source = torch.Generator().manual_seed(0)
-    model = pc.HCLT(pc.star(3), [pc.Gaussian(), pc.Gaussian(), pc.Categorical(3)], 4, correlated=True, generator=source)
-    wider = mixtures.widened(model, 2.0)
-    (old, new) = (m().mean(given=torch.full((1, 3), torch.nan)) for m in (model, wider))
-    torch.testing.assert_close(old[:, :2], new[:, :2])
+    families = [pc.Gaussian(), pc.Gaussian(), pc.Categorical(3), pc.Categorical(3), pc.Bernoulli()]
+    model = pc.HCLT(pc.star(5), families, 4, correlated=True, generator=source)
+    wider = mixtures.widened(model, 2.0, target=3)
     for group in model.plan.inputs:
         before, after = (group.family.constrain(m.inputs[group.params]) for m in (model, wider))
-        factor = torch.tensor([1.0, 2.0]) if group.correlation is not None else torch.ones(())
-        torch.testing.assert_close(factor * before, after)
-    assert mixtures.widened(model, 1.0) is model
+        if group.correlation is not None:
+            expected = torch.tensor([1.0, 2.0]) * before
+        elif isinstance(group.family, pc.Categorical):
+            expected = torch.stack(((before[0] / 2).log_softmax(-1), before[1]))  # these are log-probabilities
+        else:
+            expected = before / 2
+        torch.testing.assert_close(after, expected)
+    assert mixtures.widened(model, 1.0, target=3) is model
 
 
 def test_a_classifier_of_many_rows_tries_wide_states_and_averages_three_mixtures(monkeypatch):
@@ -180,9 +184,9 @@ def test_a_classifier_of_many_rows_tries_wide_states_and_averages_three_mixtures
     x = rng.normal(size=(1200, 4)) + 0.5 * label[:, None]
     members, widened = [], mixtures.widened
 
-    def noted(member, factor):
+    def noted(member, factor, target):
         members.append((member.states, factor))
-        return widened(member, factor)
+        return widened(member, factor, target)
 
     monkeypatch.setattr(mixtures, "widened", noted)
     settings = {"kind": "mixture", "em_steps": 5, "states": 16, "target_steps": 20}

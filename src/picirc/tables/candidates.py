@@ -66,7 +66,7 @@ class Place(NamedTuple):
         states: The number of states of each latent.
         smoothing: Pseudo-observations of each distribution.
         block: The largest number of columns that share a latent; 0 for a single latent of all columns.
-        spread: How many times as wide Gaussian columns are when the training for a category to predict begins.
+        spread: How many times as wide states are when the training for a category to predict begins.
     """
 
     states: int
@@ -505,7 +505,7 @@ class Mixtures:
             member = mixtures.of_classes(*table, task.target, place.states, own, task.seed + number)
             if not task.sharpens:
                 return member, History()
-            return task.sharpened(mixtures.widened(member, place.spread), number, own)
+            return task.sharpened(mixtures.widened(member, place.spread, task.target), number, own)
         before = min(own.em_steps * done, own.planned_em - own.em_steps)
         callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
         tree = task.tree(self._blocks(place)) if place.block else None

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from picirc.hclt import HCLT
-from picirc.inputs import Gaussian
+from picirc.inputs import Bernoulli, Categorical, Gaussian
 from picirc.learning import Cosine, fit_em
 from picirc.learning.history import Callback, History, Record
 from picirc.structure.trees import LatentTree, star
@@ -161,8 +161,11 @@ def _assign(model: HCLT, target: int, classes: Tensor) -> None:
 
 
 @torch.no_grad()
-def widened(model: HCLT, factor: float) -> HCLT:
-    """The same with standard deviations of correlated columns that are so many times as large.
+def widened(model: HCLT, factor: float, target: int) -> HCLT:
+    """The same with wider states.
+
+    Correlated columns have so many times the standard deviation. The logits of categories, apart from those of the
+    column to predict, are divided by the same factor.
 
     States that were placed among the rows of their class are too sure of them. Training for the sake of a column to
     predict does not see that, as it learns from the same rows.
@@ -171,10 +174,12 @@ def widened(model: HCLT, factor: float) -> HCLT:
         return model
     wider = copy.deepcopy(model)
     for group in wider.plan.inputs:
+        table = wider.inputs[group.params]
         if group.correlation is not None:
-            table = wider.inputs[group.params]
             mean, std = group.family.constrain(table).unbind(-1)
             table.copy_(group.family.unconstrain(torch.stack((mean, factor * std), -1)))
+        elif isinstance(group.family, Bernoulli | Categorical):  # whose parameters are logits
+            table[torch.as_tensor(group.columns != target)] /= factor
     return wider
 
 
