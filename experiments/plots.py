@@ -134,7 +134,11 @@ def _pairs(records: Sequence[Record], pic: str, baseline: str, states: int) -> l
 
 def _diagonal(panel: Axes, values: Sequence[float]) -> None:
     """The line of equal bits, and shade where the PIC is better; both axes get the same range."""
-    low, high = min(values, default=0.0), max(values, default=1.0)
+    if not values:
+        panel.set(xticks=[], yticks=[])
+        panel.annotate("no pairs yet", (0.5, 0.5), xycoords="axes fraction", ha="center", color="#666666")
+        return
+    low, high = min(values), max(values)
     margin = 0.06 * (high - low) or 0.01
     ends = [low - margin, high + margin]
     panel.plot(ends, ends, color="#888888", linewidth=0.8, zorder=0)
