@@ -46,8 +46,8 @@ DECIMAL_STEPS, FEWEST_WRITTEN = (1.0, 0.1, 0.01, 0.001), 20
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST, STEEPEST_PEAK = 20, 8, 32, 1e-3, 1e-6
 FEWEST_BEYOND = 10  # rows in the first and in the last piece
-# The numbers of pieces that are tried when the trained model is calibrated; none is one of them.
-CALIBRATED = (8, 16, 32, 64, 128)
+# The numbers of pieces that are tried when the trained model is calibrated; with 0 only the ends of columns move.
+CALIBRATED = (0, 8, 16, 32, 64, 128)
 
 # In a table with no more columns than this, all Gaussian columns share one latent, with correlations; in a wider one,
 # such as the pixels of images, columns with latents of their own fit better.

@@ -17,10 +17,10 @@ from picirc.checks import check_integer
 from picirc.data.frames import few
 from picirc.errors import ArgumentError
 from picirc.learning.history import Callback, History, Progress
-from picirc.tables.calibration import calibrated, marginals, recoded
+from picirc.tables.calibration import Marginal, calibrated, marginals, recoded
 from picirc.tables.candidates import Fitted, Task, compete
 from picirc.tables.column import EMPTY, Declared, Numbers
-from picirc.tables.defaults import CALIBRATED, ROWS_PER_KNOT, Defaults, choose
+from picirc.tables.defaults import CALIBRATED, LEAST_GAIN, ROWS_PER_KNOT, Defaults, choose
 from picirc.tables.inference import AUTO, declarations, far_values, unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.streaming import read_data
@@ -178,22 +178,29 @@ def _calibrated(task: Task, fitted: Fitted, declared: Sequence[str]) -> tuple[Ta
     members = [TableModel(schema, member, points) for member in fitted.members]
     known = [marginals(member) for member in members]
 
-    def score(pieces: int) -> float:
+    def coded(model: TableModel, known: dict[int, Marginal], rows: Numbers, pieces: int | None) -> TableModel:
+        return model if pieces is None else calibrated(model, known, rows, pieces, declared)
+
+    def score(pieces: int | None) -> float:
         scores = []
         for number, member in enumerate(members):
             kept, held = task.split(number)
-            found = member if task.sharpens else calibrated(member, known[number], task.rows[kept], pieces, declared)
+            found = coded(member, known[number], task.rows[kept], pieces)
             scores.append(_mean(found, recoded(schema.columns, found.schema.columns, task.rows[held])))
         values = [value for value in scores if value is not None]
         return sum(values) / len(values) if values else -math.inf
 
-    model = TableModel(schema, fitted.model, points)
-    # Codes that were trained to predict a column stay as they are.
-    tried = [pieces for pieces in CALIBRATED if pieces * ROWS_PER_KNOT <= len(task.rows) and not task.sharpens]
-    scores = {pieces: score(pieces) for pieces in (0, *tried)}
+    scores: dict[int | None, float] = {None: score(None)}
+    # Codes that were trained to predict a column stay as they are, and so do those that nothing can be judged by.
+    if task.judged and not task.sharpens:
+        tried = (pieces for pieces in CALIBRATED if pieces * ROWS_PER_KNOT <= len(task.rows))
+        scores |= {pieces: score(pieces) for pieces in tried}
     best = max(scores, key=lambda pieces: scores[pieces])
+    if best is None and scores.get(0, -math.inf) > scores[None] - LEAST_GAIN:
+        best = 0  # draws that reach the ends are worth as much
+    model = TableModel(schema, fitted.model, points)
     valid = scores[best] if math.isfinite(scores[best]) else None
-    return (model if task.sharpens else calibrated(model, marginals(model), task.rows, best, declared)), valid
+    return coded(model, marginals(model), task.rows, best), valid
 
 
 def _mean(model: TableModel, rows: Numbers) -> float | None:
