@@ -231,6 +231,20 @@ def test_progress_is_written_to_the_error_stream_if_asked_for(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_the_time_left_counts_from_the_beginning_of_the_fit(monkeypatch, capsys):
+    """Seconds of single trainings would begin anew with each of them."""
+    seconds, show = [], pc.Progress.__call__
+
+    def noted(self, record):
+        seconds.append(record["seconds"])
+        show(self, record)
+
+    monkeypatch.setattr(pc.Progress, "__call__", noted)
+    pc.fit_table(ring(60), settings=FAST, progress=True)
+    assert seconds == sorted(seconds)
+    assert len(set(seconds)) == len(seconds) > 1
+
+
 def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
     table, few = ring(200), {"kind": "mixture", "em_steps": 5, "members": 1}
     schema, tried = pc.Schema.infer(table), []

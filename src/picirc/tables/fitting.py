@@ -141,6 +141,7 @@ def fit_table(
         for shown in callbacks:
             if isinstance(shown, Progress):
                 shown.expect(task.expected)
+        callbacks = [_clocked(call, started) if isinstance(call, Progress) else call for call in callbacks]
         fitted, scores, race = compete(replace(task, callbacks=callbacks))
     declared = declarations(columns, frame.names)
     model, valid = _calibrated(task, fitted, [name for name in schema.names if declared[name] != AUTO])
@@ -160,6 +161,11 @@ def fit_table(
         "seconds": {"training": time.perf_counter() - started},
     }
     return model
+
+
+def _clocked(progress: Callback, started: float) -> Callback:
+    """The same with the seconds since the fit began: each training that it consists of counts its own."""
+    return lambda record: progress({**record, "seconds": time.perf_counter() - started})
 
 
 def _training(history: History) -> dict[str, Any]:
