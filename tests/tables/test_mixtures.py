@@ -178,6 +178,24 @@ def test_wider_states_have_wider_numbers_and_more_even_categories():
     assert mixtures.widened(model, 1.0, target=3) is model
 
 
+@pytest.mark.parametrize("labels", [np.array([False, True]), np.array(["no", "yes"]), np.array([0, 1])])
+def test_states_of_classes_in_many_rows_belong_to_them_whatever_the_type_of_the_label(labels):
+    rng = np.random.default_rng(0)
+    code = rng.integers(0, 2, 4600)
+    table = {"x": code + rng.normal(0, 0.3, 4600), "label": labels[code]}
+    schema = pc.Schema.infer(table)
+    rows, every = schema.encode(table), np.arange(4600)
+    chosen = pc.tables.choose(4600, 2, em_passes=1.0)
+    found = mixtures.of_classes(schema, rows, (every, every[:0]), 1, 2, chosen, seed=0)
+    asked = schema.encode({"x": [-0.5, -0.5, 1.5, 1.5], "label": [*labels.tolist(), *labels.tolist()]})
+    with torch.no_grad():
+        known = found().log_prob(torch.tensor(asked)).exp().view(2, 2)  # by values of x and of the label
+    chance = known / known.sum(1, keepdim=True)
+    shares = np.bincount(code) / len(code)
+    # Far from the other class, what is left is the share of that class in the noise.
+    np.testing.assert_allclose(chance.diagonal().numpy(), 1 - 0.05 * (1 - shares), atol=0.005)
+
+
 def test_a_classifier_of_many_rows_tries_wide_states_and_averages_three_mixtures(monkeypatch):
     rng = np.random.default_rng(0)
     label = rng.integers(0, 2, 1200)

@@ -154,10 +154,12 @@ def _assign(model: HCLT, target: int, classes: Tensor) -> None:
     """Make states belong to their classes nearly for certain, however strongly their distributions were smoothed."""
     for group in model.plan.inputs:
         for place in np.flatnonzero(group.columns == target):
-            table = model.inputs[group.params][place]  # (states, classes)
-            own = one_hot(classes, table.shape[-1]).to(table)
+            table = model.inputs[group.params][place]
+            binary = isinstance(group.family, Bernoulli)
+            own = one_hot(classes, 2 if binary else table.shape[-1]).to(table)  # (states, classes)
             shares = model.weights[0].softmax(-1).view(1, -1).to(table) @ own
-            table.copy_(torch.lerp(own, shares, LABEL_NOISE).clamp(min=torch.finfo(table.dtype).tiny).log())
+            logs = torch.lerp(own, shares, LABEL_NOISE).clamp(min=torch.finfo(table.dtype).tiny).log()
+            table.copy_(logs[:, 1:] - logs[:, :1] if binary else logs)
 
 
 @torch.no_grad()
