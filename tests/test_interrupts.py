@@ -51,6 +51,15 @@ def test_one_inside_another_shares_its_note():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_one_that_is_asked_to_end_ends_those_around_it():
+    with Interrupts() as outer:
+        assert not outer.asked
+        with Interrupts() as inner:
+            inner.ask()
+        assert outer.asked
+        assert Interrupts().asked is False
+
+
 def test_a_handler_of_somebody_else_is_left_alone():
     pressed = []
     signal.signal(signal.SIGINT, lambda *_: pressed.append(1))

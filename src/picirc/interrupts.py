@@ -41,14 +41,23 @@ class Interrupts:
         if self._former is not None:
             signal.signal(signal.SIGINT, self._former)
 
+    @property
+    def asked(self) -> bool:
+        """Whether Ctrl-C was pressed."""
+        return self._holder._asked
+
+    def ask(self) -> None:
+        """End all that goes on in this context and in those around it, as Ctrl-C does."""
+        self._holder._asked = True
+
     def check(self) -> None:
         """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed."""
-        if self._holder._asked:
+        if self.asked:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.check()
-        self._asked = True
+        self.ask()
 
 
 class _Ending:

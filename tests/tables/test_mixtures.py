@@ -263,6 +263,43 @@ def test_the_time_left_counts_from_the_beginning_of_the_fit(monkeypatch, capsys)
     assert len(set(seconds)) == len(seconds) > 1
 
 
+def test_progress_is_shown_while_classes_are_searched(capsys):
+    table = {"x": ring(300)[:, 0], "label": (ring(300)[:, 0] > 0).tolist()}
+    settings = {"kind": "mixture", "em_steps": 5, "states": 4, "target_steps": 20}
+    pc.fit_table(table, target="label", settings=settings, progress=True)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) > 5
+    assert all("bits" not in line and line.endswith("left") for line in lines[1:])  # a score of the label alone
+
+
+@pytest.mark.parametrize("target", [None, "label"])
+def test_an_interrupted_search_returns_the_best_so_far(target):
+    table = {"x": ring(300)[:, 0], "y": ring(300)[:, 1], "label": (ring(300)[:, 0] > 0).tolist()}
+    seen = []
+
+    def press(record):
+        seen.append(record)
+        if len(seen) == 8:
+            raise KeyboardInterrupt
+
+    settings = {"em_steps": 20, "states": 16, "members": 1, "target_steps": 20}
+    model = pc.fit_table(table, target=target, settings=settings, callbacks=[press])
+    assert len(seen) == 8  # no other training went on
+    assert model.summary["training"]["stopped"] == "interrupted"
+    assert set(model.summary["scores"]) == {"mixture"}
+    assert np.isfinite(model.summary["scores"]["mixture"])
+    assert np.isfinite(model.log_density(table)).all()
+
+
+def test_an_interruption_before_anything_is_learned_ends_the_fit(monkeypatch):
+    def press(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("picirc.learning.loop.Loop._record", press)
+    with pytest.raises(KeyboardInterrupt):
+        pc.fit_table(ring(300), settings={"members": 1})
+
+
 def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
     table, few = ring(200), {"kind": "mixture", "em_steps": 5, "members": 1}
     schema, tried = pc.Schema.infer(table), []

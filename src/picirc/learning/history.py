@@ -116,7 +116,7 @@ class Progress:
     def __enter__(self) -> Self:
         if self._stream.isatty():
             self._bar = _bar(self._stream)
-            self._task = self._bar.add_task("", total=self._steps, bits="…", left="")
+            self._task = self._bar.add_task("", total=self._steps, bits="", left="")
             self._bar.start()
         return self
 
@@ -138,11 +138,12 @@ class Progress:
     def __call__(self, record: Record) -> None:
         """Show a record."""
         left = _clock(self._left(record))
+        bits = "" if math.isnan(record["bits"]) else f"{record['bits']:.4f} bits per dimension"
         if self._bar is None or self._task is None:
-            text = f"step {int(record['step'])} of {self._steps}: {record['bits']:.4f} bits per dimension, {left} left"
-            print(text, file=self._stream, flush=True)
+            parts = filter(None, (bits, f"{left} left"))
+            print(f"step {int(record['step'])} of {self._steps}: {', '.join(parts)}", file=self._stream, flush=True)
         else:
-            self._bar.update(self._task, completed=record["step"], bits=f"{record['bits']:.4f}", left=left)
+            self._bar.update(self._task, completed=record["step"], bits=bits, left=left)
 
     def _left(self, record: Record) -> float:
         """The seconds left at the pace since the first record, because a resumed training may have had another."""
@@ -162,7 +163,7 @@ def _bar(stream: TextIO) -> Bar:
 
     columns = (
         *(SpinnerColumn(), MofNCompleteColumn(), TextColumn("steps"), BarColumn(), TimeElapsedColumn()),
-        *(TextColumn("{task.fields[bits]} bits per dimension"), TextColumn("{task.fields[left]} left")),
+        *(TextColumn("{task.fields[bits]}"), TextColumn("{task.fields[left]} left")),
     )
     return Bar(*columns, console=Console(file=stream))
 

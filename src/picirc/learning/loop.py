@@ -191,6 +191,7 @@ class Loop:
                     self._advance(step, validate, rate)
                     interrupts.check()
             except KeyboardInterrupt:
+                interrupts.ask()  # a training that is part of another task ends that too
                 self.history.stopped = self.history.stopped or "interrupted"
                 self._checkpoint()
         if self.history.records:

@@ -20,6 +20,7 @@ import torch
 from picirc.data.datasets import hold_out
 from picirc.hclt import HCLT
 from picirc.inputs import Gaussian
+from picirc.interrupts import Interrupts
 from picirc.learning import Cosine, fit
 from picirc.learning.history import Callback, History, Record
 from picirc.learning.loop import without
@@ -92,6 +93,7 @@ class Task:
         target: The place of a column to predict, if there is one.
         checkpoints: Where checkpoints go.
         callbacks: Called with every record.
+        interrupts: Whether the user ended the fit.
     """
 
     data: TableData
@@ -103,6 +105,7 @@ class Task:
     target: int | None
     checkpoints: dict[str, Any]
     callbacks: Sequence[Callback] = field(default=())
+    interrupts: Interrupts = field(default_factory=Interrupts)
 
     @cached_property
     def chosen(self) -> Defaults:
@@ -212,9 +215,11 @@ class Task:
             **places,
         )
 
-    def sharpened(self, member: Any, number: int, own: Defaults) -> tuple[Any, History]:
+    def sharpened(
+        self, member: Any, number: int, own: Defaults, callbacks: Sequence[Callback] = ()
+    ) -> tuple[Any, History]:
         """Go on with the training of a member, now for the sake of a column to predict; single precision will do."""
-        return self.train_member(member.float(), number, own.sharpening, self.target, ())
+        return self.train_member(member.float(), number, own.sharpening, self.target, callbacks)
 
     def log_densities(self, model: Model, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Two log-densities of each row that a member has not seen, the difference of which is its score.
@@ -254,7 +259,7 @@ class Fitted:
     def of(task: Task, kind: str, chosen: Defaults, pairs: Sequence[tuple[Any, History]]) -> Fitted:
         """The average of trained members."""
         members, histories = [member for member, _ in pairs], [history for _, history in pairs]
-        scores = [history.best["valid"] for history in histories if task.judged]
+        scores = [_score(history) for history in histories if task.judged]
         return Fitted(kind, chosen, _averaged(members), members, histories, scores)
 
     @property
@@ -266,11 +271,6 @@ class Fitted:
     def worth(self) -> float:
         """The score as a number."""
         return -math.inf if self.score is None else self.score
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether the user ended the training."""
-        return self.histories[-1].stopped == "interrupted"
 
     def unfinished(self, rival: Fitted) -> Fitted:
         """The same with the scores to be expected of all members: those of a rival and what the first members lack."""
@@ -291,14 +291,27 @@ def compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, floa
     Nets take longest. If there are several, they race first: the one that is ahead after a part of the steps is
     trained. For the sake of a column to predict it is not trained if it is then far behind the mixture.
 
+    If the user ends the fit, the best model so far is returned.
+
     Returns:
         The model, the scores of all kinds that were trained, and those in the race.
+
+    Raises:
+        KeyboardInterrupt: The user ended the fit before anything was learned.
     """
+    with task.interrupts:
+        winner, scores, race = _compete(task)
+        if task.judged and not math.isfinite(winner.worth):
+            task.interrupts.check()
+    return winner, scores, race
+
+
+def _compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, float]]:
     kinds = task.kinds
     nets = {kind: Nets(task, kind) for kind in kinds if kind != "mixture"}
     found: list[Fitted] = [Mixtures(task).fitted()] if "mixture" in kinds else []
     race: dict[str, float] = {}
-    if nets and not (found and found[-1].interrupted):
+    if nets and not task.interrupts.asked:
         done, rival = task.chosen.planned_em, found[-1] if found else None
         # How well whole rows are learned says little about how well a column will be predicted in the end.
         hopeless = -math.inf
@@ -344,7 +357,7 @@ class Nets:
 
     def sprint(self, done: int) -> float:
         """The score of a member after a part of the steps."""
-        return self._member(0, self.chosen.shortened, done, self.task.checkpoints)[1].best["valid"]
+        return _score(self._member(0, self.chosen.shortened, done, self.task.checkpoints)[1])
 
     def fitted(self, rival: Fitted | None) -> Fitted:
         """Train the members, as long as they are better than those of a rival; callbacks count consecutively."""
@@ -356,7 +369,7 @@ class Nets:
             known = rival.scores[number] if rival else -math.inf
             pairs.append(self._member(number, self.chosen, done, places, [out_of_reach(known, self.chosen.steps)]))
             found = Fitted.of(self.task, self.kind, self.chosen, pairs)
-            if found.interrupted:
+            if self.task.interrupts.asked:
                 break
             if rival and found.unfinished(rival).worth < rival.worth:
                 return found.unfinished(rival)
@@ -374,7 +387,7 @@ class Nets:
         # Whole rows say little about how well a column will be predicted in the end.
         callbacks += () if task.sharpens else ends
         found, history = task.train_member(pic, number, own, None, callbacks, **places)
-        if task.sharpens and history.stopped != "interrupted":
+        if task.sharpens and not task.interrupts.asked:
             found, history = task.sharpened(found, number, own)
         return found, history
 
@@ -414,6 +427,8 @@ class Mixtures:
         def score(place: Place) -> float:
             if place in tried:
                 return tried[place].worth
+            if tried and task.interrupts.asked:
+                return -math.inf
             states, before = place.states, sum(other.states for other in tried)
             most = MOST_BLOCK_STATES if place.block else chosen.states
             allowed = groups * states <= min(most, chosen.states) and work * (before + states) <= MOST_WORK
@@ -433,6 +448,13 @@ class Mixtures:
         best = search(score, first, [_times(states=4.0, most=BLOCK_STATES[1]), *wider], least)
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves, least)
+        better = None if task.interrupts.asked else self._completed(best, tried, passes, least)
+        so_far = max(tried.values(), key=lambda one: one.worth)
+        return so_far if better is None or task.interrupts.asked else better
+
+    def _completed(self, best: Place, tried: Mapping[Place, Fitted], passes: float, least: float) -> Fitted:
+        """The members at the best place after all that is done once a place is chosen."""
+        task, chosen = self.task, self.chosen
         whole = passes == chosen.em_passes
         found = tried[best] if whole else self._at(best, len(tried), chosen.em_passes)
         if self._widens:
@@ -447,7 +469,7 @@ class Mixtures:
         if chosen.members == 1:
             # Rows held out have chosen the model, which may now learn from them.
             # In a large table they are too few to matter.
-            if not task.judged or not whole or found.interrupted:
+            if not task.judged or not whole:
                 return found
             assert isinstance(found.model, HCLT)
             return replace(found, model=mixtures.finished(found.model, task.rows, found.chosen, task.seed))
@@ -491,8 +513,6 @@ class Mixtures:
 
     def _repeated(self, place: Place, first: Fitted, done: int) -> Fitted:
         """The average of a member and of others at the same place, each with other rows held out."""
-        if first.interrupted:
-            return first
         more = [self._member(place, number, first.chosen, done + number) for number in range(1, MOST_AVERAGED)]
         return Fitted.of(self.task, "mixture", first.chosen, [*zip(first.members, first.histories, strict=True), *more])
 
@@ -500,13 +520,16 @@ class Mixtures:
         """One member, after so many others were trained."""
         task = self.task
         table = (task.schema, task.rows, task.split(number))
+        before = min(own.em_steps * done, own.planned_em - own.em_steps)
         if self.classes:
             assert task.target is not None
             member = mixtures.of_classes(*table, task.target, place.states, own, task.seed + number)
             if not task.sharpens:
                 return member, History()
-            return task.sharpened(mixtures.widened(member, place.spread, task.target), number, own)
-        before = min(own.em_steps * done, own.planned_em - own.em_steps)
+            taken = own.sharpening.steps
+            shown = [mixtures.counted(callback, own.em_steps, before, taken) for callback in task.callbacks]
+            callbacks = [_without_bits(callback) for callback in shown]
+            return task.sharpened(mixtures.widened(member, place.spread, task.target), number, own, callbacks)
         callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
         tree = task.tree(self._blocks(place)) if place.block else None
         return mixtures.train(*table, place.states, own, task.seed + number, tree, callbacks=callbacks)
@@ -551,6 +574,16 @@ class Mixtures:
             _averaged([complete[place].members[number] for place in group]) for number in range(len(best.members))
         ]
         return replace(complete[group[0]], model=_averaged(members), members=members, scores=scores(group))
+
+
+def _score(history: History) -> float:
+    """The best score of a training; the least possible if it was interrupted before the first."""
+    return history.best["valid"] if history.records else -math.inf
+
+
+def _without_bits(callback: Callback) -> Callback:
+    """For the training for a column to predict, whose scores are not those of whole rows."""
+    return lambda record: callback({**record, "bits": math.nan})
 
 
 def out_of_reach(rival: float, steps: int) -> Callback:

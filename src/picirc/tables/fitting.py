@@ -147,6 +147,7 @@ def fit_table(
     model, valid = _calibrated(task, fitted, [name for name in schema.names if declared[name] != AUTO])
     kept, held = task.split(0)
     rows = recoded(schema.columns, model.schema.columns, rows)
+    stopped = "interrupted" if task.interrupts.asked else fitted.histories[-1].stopped
     model.summary = {
         "rows": {"train": data.rows - len(held), "valid": len(held)},
         "columns": len(schema.columns),
@@ -155,7 +156,7 @@ def fit_table(
         "kind": fitted.kind,
         "scores": scores,
         "race": race,
-        "training": _training(fitted.histories[0]) | {"stopped": fitted.histories[-1].stopped},
+        "training": _training(fitted.histories[0]) | {"stopped": stopped},
         # Several models have learned from every row, a single net only from those kept.
         "log_density": {"train": _mean(model, rows if chosen.members > 1 else rows[kept]), "valid": valid},
         "seconds": {"training": time.perf_counter() - started},

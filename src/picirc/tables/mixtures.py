@@ -7,6 +7,7 @@ Every state of a latent has a covariance of its own. EM trains such models in a 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -201,11 +202,15 @@ def _batch(rows: int, states: int) -> tuple[int | None, float]:
     return size, min(1.0, size / rows)
 
 
-def counted(callback: Callback, steps: int, done: int) -> Callback:
-    """A callback that counts the steps of one training after those of the trainings before."""
+def counted(callback: Callback, steps: int, done: int, taken: int | None = None) -> Callback:
+    """A callback that counts the steps of one training after those of the trainings before.
+
+    A training that takes another number of steps is counted as if it took so many.
+    """
 
     def call(record: Record) -> None:
-        callback({**record, "step": done + min(steps, record["step"])})
+        own = record["step"] if taken is None else math.ceil(steps * record["step"] / taken)
+        callback({**record, "step": done + min(steps, own)})
 
     return call
 
