@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -37,10 +37,12 @@ from picirc.tables.defaults import (
     ERRORS_BEHIND,
     FARTHEST_BEHIND,
     FEWEST_STAR_COLUMNS,
+    FINAL_PART,
     LEAST_GAIN,
     LEAST_TARGET_GAIN,
     MOST_AVERAGED,
     MOST_BLOCK_STATES,
+    MOST_EDGE_WEIGHTS,
     MOST_STATES,
     MOST_TREE_COLUMNS,
     MOST_WORK,
@@ -57,6 +59,7 @@ from picirc.tables.model import rule_of
 from picirc.tables.schema import Schema
 from picirc.tables.streaming import StreamRows, TableData
 
+_STARTS = 1009  # between the seeds of mixtures that are averaged
 _SPLITS = 1_000_003  # added to the seed, as synthetic tables often come from the generator with the same small seed
 
 
@@ -459,7 +462,7 @@ class Mixtures:
         found = tried[best] if whole else self._at(best, len(tried), chosen.em_passes)
         if self._widens:
             return self._repeated(best, found, len(tried))
-        if task.judged and whole and (self.classes or (chosen.members == 1 and not task.sharpens)):
+        if task.judged and whole and self.classes:
             found = self._averaged(found, [one for place, one in tried.items() if not place.block], least)
         if task.sharpens and not self.classes:
             pairs = [task.sharpened(member, number, found.chosen) for number, member in enumerate(found.members)]
@@ -467,12 +470,8 @@ class Mixtures:
         if self.classes:
             return found
         if chosen.members == 1:
-            # Rows held out have chosen the model, which may now learn from them.
-            # In a large table they are too few to matter.
-            if not task.judged or not whole:
-                return found
-            assert isinstance(found.model, HCLT)
-            return replace(found, model=mixtures.finished(found.model, task.rows, found.chosen, task.seed))
+            # In a large table the rows held out are too few to matter.
+            return self._finished(best, found, tried, least) if task.judged and whole else found
         steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
         members = mixtures.refit(task.schema, task.rows, best.states, found.chosen, task.seed, steps)
         return replace(found, model=_averaged(members))
@@ -516,8 +515,42 @@ class Mixtures:
         more = [self._member(place, number, first.chosen, done + number) for number in range(1, MOST_AVERAGED)]
         return Fitted.of(self.task, "mixture", first.chosen, [*zip(first.members, first.histories, strict=True), *more])
 
-    def _member(self, place: Place, number: int, own: Defaults, done: int) -> tuple[HCLT, History]:
-        """One member, after so many others were trained."""
+    def _finished(self, place: Place, found: Fitted, tried: Mapping[Place, Fitted], least: float) -> Fitted:
+        """The average of mixtures that began elsewhere, if rows held out are more probable by that.
+
+        Rows held out have chosen the place and this. Now mixtures may learn from them too, unless more steps of EM were
+        harmful before.
+        """
+        task, own = self.task, found.chosen
+        pairs: list[tuple[Any, History]] = list(zip(found.members, found.histories, strict=True))
+        for number in range(1, self._repeats(place, tried)):
+            pairs.append(self._member(place, 0, own, len(tried) + number, _STARTS * number))
+        joined = _averaged([member for member, _ in pairs])
+        score = float(task.log_densities(joined, 0)[0].mean())
+        if score > found.worth + least:
+            found = replace(found, members=[joined], scores=[score])
+        else:
+            pairs = pairs[:1]
+        ends = [
+            member
+            if _score(history) > history.records[-1]["valid"] + least
+            else mixtures.finished(member, task.rows, own, task.seed + number)
+            for number, (member, history) in enumerate(pairs)
+        ]
+        return replace(found, model=_averaged(ends))
+
+    def _repeats(self, place: Place, tried: Iterable[Place]) -> int:
+        """How many mixtures to average at a place: fewer if they would take too long, or together be too large."""
+        task = self.task
+        left = MOST_WORK / mixtures.work_of_state(task.schema, task.rows, self.chosen)
+        left -= sum(other.states for other in tried)
+        edges = len(self._blocks(place))
+        counts = range(MOST_AVERAGED, 1, -1)
+        fitting = (n for n in counts if edges * (n * place.states) ** 2 <= MOST_EDGE_WEIGHTS)
+        return next((n for n in fitting if (1 + FINAL_PART) * (n - 1) * place.states <= left), 1)
+
+    def _member(self, place: Place, number: int, own: Defaults, done: int, start: int = 0) -> tuple[HCLT, History]:
+        """One member, after so many others were trained; ``start`` is added to the seed of its first values."""
         task = self.task
         table = (task.schema, task.rows, task.split(number))
         before = min(own.em_steps * done, own.planned_em - own.em_steps)
@@ -532,7 +565,7 @@ class Mixtures:
             return task.sharpened(mixtures.widened(member, place.spread, task.target), number, own, callbacks)
         callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
         tree = task.tree(self._blocks(place)) if place.block else None
-        return mixtures.train(*table, place.states, own, task.seed + number, tree, callbacks=callbacks)
+        return mixtures.train(*table, place.states, own, task.seed + number + start, tree, callbacks=callbacks)
 
     def _blocks(self, place: Place) -> list[list[int]]:
         """The columns of each latent; none stands for a single latent."""

@@ -94,8 +94,9 @@ ROWS_PER_BLOCK_STATE, BLOCK_STATES, MOST_BLOCK_STATES = 100, (16, 64), 128
 MOST_WORK, WORK_OF_COLUMN = 2e12, 32
 SEARCHED_ROWS = 600_000  # that EM sees, some of them several times, before a mixture of a large table is judged
 FINAL_PART = 0.5  # of the usual passes of EM, after the search, with the rows that were held out
-# Mixtures with a single latent that are averaged: some of those tried or, for a category to predict, equal ones.
-MOST_AVERAGED = 3
+# Mixtures that are averaged: equal ones that began elsewhere or, for a category to predict in a small table, some of
+# those tried. The average has the states of all, and no more weights between latents than this.
+MOST_AVERAGED, MOST_EDGE_WEIGHTS = 3, 4_000_000
 # With more correlated columns, rows belong to one state nearly for certain, so that EM is done after a few steps; and
 # single precision saves half of the time and memory.
 FEWEST_WIDE = 100

@@ -39,6 +39,7 @@ Split = tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]  # the rows to learn f
 
 _ROWS_PER_STATE = 5  # of a class
 _USUAL_STEPS = 20  # of EM, if each sees all rows
+_NEVER = -1e4  # the logarithm of a probability that is zero in double precision too
 _JOINT_STEPS = 5  # of EM for the states of all classes together
 _SCHEDULE = Cosine(0.9, 0.02, period=None)
 
@@ -109,7 +110,9 @@ def refit(schema: Schema, rows: Numbers, states: int, chosen: Defaults, seed: in
 
 
 def average(members: Sequence[HCLT], shares: Sequence[float] | None = None) -> HCLT:
-    """The average of mixtures, which is a mixture of all their states.
+    """The average of mixtures on one tree, which is a mixture with all their states.
+
+    A state of a latent is followed by states of the same member only.
 
     Args:
         members: The mixtures.
@@ -119,9 +122,15 @@ def average(members: Sequence[HCLT], shares: Sequence[float] | None = None) -> H
     states = sum(member.states for member in members)
     found = HCLT(first.structure, first.families, states, correlated=True, dtype=first.weights[0].dtype)
     logs = torch.tensor(shares or [1.0] * len(members), dtype=torch.float64).log().tolist()
+    ends = np.cumsum([member.states for member in members]).tolist()
     with torch.no_grad():
-        weights = [member.weights[0].log_softmax(-1) + log for member, log in zip(members, logs, strict=True)]
-        found.weights[0].copy_(torch.cat(weights, -1))
+        for number, table in enumerate(found.weights):  # (edges, 1, states above, states), or one state above the root
+            root = table.shape[-2] == 1
+            table.fill_(_NEVER)
+            for member, end, log in zip(members, ends, logs, strict=True):
+                own = slice(end - member.states, end)
+                weights = member.weights[number].log_softmax(-1)
+                table[..., slice(None) if root else own, own] = weights + log if root else weights
         for number, table in enumerate(found.inputs):
             table.copy_(torch.cat([member.inputs[number] for member in members], 1))
         for number, table in enumerate(found.correlations):
