@@ -489,7 +489,7 @@ class Mixtures:
             return [[*smoother, _times(states=2.0), _times(states=0.5)]]
         sizes = [_times(states=2.0), _times(states=0.5), _times(smoothing=0.25), _times(smoothing=4.0)]
         width = self.task.schema.width
-        # The average of several trees is not a tree, so tables with several members have a single latent.
+        # In tables with several members, which are small, rows held out did not choose well between blocks.
         if self.chosen.members > 1 or width > MOST_TREE_COLUMNS:
             return [sizes]
         states = min(BLOCK_STATES[1], max(BLOCK_STATES[0], len(self.task.rows) // ROWS_PER_BLOCK_STATE))
