@@ -14,6 +14,7 @@ from scipy import stats
 import picirc as pc
 from picirc.data.datasets import hold_out
 from picirc.inputs.correlated import Block, correlation, raw_correlation
+from picirc.structure.trees import LatentTree
 from picirc.tables import candidates, mixtures
 
 FAST = {"held_out": 0.2, "members": 2, "states": 4, "em_steps": 10, "kind": "mixture"}
@@ -383,19 +384,51 @@ def test_the_search_stops_where_nothing_helps():
     assert max(place.states for place in asked) < 1000
 
 
-def test_mixtures_of_the_search_are_averaged_if_that_helps(monkeypatch):
+@pytest.mark.parametrize("shares", [None, (1.0, 3.0)])
+def test_the_average_of_mixtures_on_a_tree_is_a_mixture(shares):
+    table = np.random.default_rng(0).normal(size=(90, 4)) @ np.triu(np.ones((4, 4)))
+    schema = pc.Schema.infer(table)
+    rows, split = schema.encode(table), (np.arange(60), np.arange(60, 90))
+    tree = LatentTree((-1, 0, 0), ((0,), (1, 2), (3,)))
+    chosen = pc.tables.choose(90, 4)
+    members = [mixtures.train(schema, rows, split, states, chosen, 0, tree, steps=3)[0] for states in (2, 3)]
+    with torch.no_grad():
+        found = mixtures.average(members, shares)().log_prob(torch.tensor(rows))
+        own = torch.stack([member().log_prob(torch.tensor(rows)) for member in members], 1)
+    weights = torch.tensor(shares or (1.0, 1.0), dtype=own.dtype)
+    torch.testing.assert_close(found, (own + (weights / weights.sum()).log()).logsumexp(1))
+
+
+def test_mixtures_that_began_elsewhere_are_averaged_if_that_helps(monkeypatch):
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 2 * np.pi, 1500)
     curve = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)]) + rng.normal(0, 0.1, (1500, 3))
     settings = {"kind": "mixture", "em_steps": 5, "states": 32}
-    monkeypatch.setattr(candidates, "BLOCKS", ())
-    monkeypatch.setattr(candidates, "LEAST_GAIN", 0.0)
     several = pc.fit_table(curve[:1000], settings=settings)
-    monkeypatch.setattr(candidates, "MOST_AVERAGED", 1)
-    single = pc.fit_table(curve[:1000], settings=settings)
-    assert several.pic.states > single.pic.states
-    assert several.summary["scores"]["mixture"] > single.summary["scores"]["mixture"]
-    assert several.log_density(curve[1000:]).mean() > single.log_density(curve[1000:]).mean() - 0.02
+    with monkeypatch.context() as patch:
+        patch.setattr(candidates, "MOST_AVERAGED", 1)
+        single = pc.fit_table(curve[:1000], settings=settings)
+    assert several.pic.states == 3 * single.pic.states
+    assert several.summary["scores"]["mixture"] > single.summary["scores"]["mixture"] + 0.01
+    assert several.log_density(curve[1000:]).mean() > single.log_density(curve[1000:]).mean()
+    monkeypatch.setattr(candidates, "LEAST_GAIN", 100.0)
+    assert pc.fit_table(curve[:1000], settings=settings).pic.states == 1  # nothing gains so much
+
+
+def test_averages_that_would_be_too_large_have_fewer_members(monkeypatch):
+    counts, repeats = [], candidates.Mixtures._repeats
+
+    def noted(self, place, tried):
+        for most in (0, 2 * (2 * place.states) ** 2, 10**6):
+            monkeypatch.setattr(candidates, "MOST_EDGE_WEIGHTS", most)
+            counts.append(repeats(self, place, tried))
+        monkeypatch.setattr(candidates, "MOST_WORK", 0)
+        counts.append(repeats(self, place, tried))
+        return 1
+
+    monkeypatch.setattr(candidates.Mixtures, "_repeats", noted)
+    pc.fit_table(blocked(1200), settings={"kind": "mixture", "em_steps": 8, "states": 16})
+    assert counts == [1, 2, 3, 1]
 
 
 def test_a_mixture_learns_from_the_rows_held_out_in_the_end(monkeypatch):
@@ -406,6 +439,7 @@ def test_a_mixture_learns_from_the_rows_held_out_in_the_end(monkeypatch):
         return pairs[-1][1]
 
     monkeypatch.setattr(mixtures, "finished", noted)
+    monkeypatch.setattr(candidates, "MOST_AVERAGED", 1)
     table = ring(1200)
     model = pc.fit_table(table, settings={"kind": "mixture", "em_steps": 5, "states": 8})
     ((before, after, rows),) = pairs
