@@ -408,7 +408,7 @@ def test_mixtures_that_began_elsewhere_are_averaged_if_that_helps(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(candidates, "MOST_AVERAGED", 1)
         single = pc.fit_table(curve[:1000], settings=settings)
-    assert several.pic.states == 3 * single.pic.states
+    assert several.pic.states in (2 * single.pic.states, 3 * single.pic.states)
     assert several.summary["scores"]["mixture"] > single.summary["scores"]["mixture"] + 0.01
     assert several.log_density(curve[1000:]).mean() > single.log_density(curve[1000:]).mean()
     monkeypatch.setattr(candidates, "LEAST_GAIN", 100.0)

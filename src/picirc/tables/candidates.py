@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -249,6 +249,7 @@ class Fitted:
         histories: How these were trained.
         scores: For each split the mean log-density of encoded rows held out; of a column to predict given the others,
             if there is one; nothing without such rows.
+        finish: Trains the model with all rows, if it is worth it: for the winner only.
     """
 
     kind: str
@@ -257,6 +258,7 @@ class Fitted:
     members: Sequence[Model]
     histories: Sequence[History]
     scores: Sequence[float]
+    finish: Callable[[], Model] | None = None
 
     @staticmethod
     def of(task: Task, kind: str, chosen: Defaults, pairs: Sequence[tuple[Any, History]]) -> Fitted:
@@ -306,6 +308,9 @@ def compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, floa
         winner, scores, race = _compete(task)
         if task.judged and not math.isfinite(winner.worth):
             task.interrupts.check()
+        if winner.finish and not task.interrupts.asked:
+            model = winner.finish()
+            winner = winner if task.interrupts.asked else replace(winner, model=model)
     return winner, scores, race
 
 
@@ -471,7 +476,7 @@ class Mixtures:
             return found
         if chosen.members == 1:
             # In a large table the rows held out are too few to matter.
-            return self._finished(best, found, tried, least) if task.judged and whole else found
+            return self._joined(best, found, tried, least) if task.judged and whole else found
         steps = max(1, round(statistics.median(history.best["step"] for history in found.histories)))
         members = mixtures.refit(task.schema, task.rows, best.states, found.chosen, task.seed, steps)
         return replace(found, model=_averaged(members))
@@ -515,29 +520,31 @@ class Mixtures:
         more = [self._member(place, number, first.chosen, done + number) for number in range(1, MOST_AVERAGED)]
         return Fitted.of(self.task, "mixture", first.chosen, [*zip(first.members, first.histories, strict=True), *more])
 
-    def _finished(self, place: Place, found: Fitted, tried: Mapping[Place, Fitted], least: float) -> Fitted:
-        """The average of mixtures that began elsewhere, if rows held out are more probable by that.
-
-        Rows held out have chosen the place and this. Now mixtures may learn from them too, unless more steps of EM were
-        harmful before.
-        """
-        task, own = self.task, found.chosen
+    def _joined(self, place: Place, found: Fitted, tried: Mapping[Place, Fitted], least: float) -> Fitted:
+        """The average of mixtures that began elsewhere, one more as long as rows held out are more probable by that."""
         pairs: list[tuple[Any, History]] = list(zip(found.members, found.histories, strict=True))
         for number in range(1, self._repeats(place, tried)):
-            pairs.append(self._member(place, 0, own, len(tried) + number, _STARTS * number))
-        joined = _averaged([member for member, _ in pairs])
-        score = float(task.log_densities(joined, 0)[0].mean())
-        if score > found.worth + least:
-            found = replace(found, members=[joined], scores=[score])
-        else:
-            pairs = pairs[:1]
-        ends = [
-            member
-            if _score(history) > history.records[-1]["valid"] + least
-            else mixtures.finished(member, task.rows, own, task.seed + number)
-            for number, (member, history) in enumerate(pairs)
-        ]
-        return replace(found, model=_averaged(ends))
+            more = [*pairs, self._member(place, 0, found.chosen, len(tried) + number, _STARTS * number)]
+            joined = _averaged([member for member, _ in more])
+            score = float(self.task.log_densities(joined, 0)[0].mean())
+            if score < found.worth + least:
+                break
+            pairs, found = more, replace(found, model=joined, members=[joined], scores=[score])
+        return replace(found, finish=partial(self._finished, pairs, found.chosen))
+
+    def _finished(self, pairs: Sequence[tuple[HCLT, History]], own: Defaults) -> Model:
+        """The average of mixtures after they have learned from the rows held out, too, which have chosen them.
+
+        Those that validation stopped early stay as they are: more steps of EM were harmful.
+        """
+        rows, seed = self.task.rows, self.task.seed
+        harmed = [_score(history) > history.records[-1]["valid"] + LEAST_GAIN for _, history in pairs]
+        return _averaged(
+            [
+                member if worse else mixtures.finished(member, rows, own, seed + number)
+                for number, ((member, _), worse) in enumerate(zip(pairs, harmed, strict=True))
+            ]
+        )
 
     def _repeats(self, place: Place, tried: Iterable[Place]) -> int:
         """How many mixtures to average at a place: fewer if they would take too long, or together be too large."""
