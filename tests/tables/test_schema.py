@@ -643,3 +643,39 @@ def test_values_to_fill_in_are_given_for_every_column():
     assert schema.fill(table, values) == {"a": [1.0, 8.0], "b": [9.0, 4.0]}
     with pytest.raises(pc.ArgumentError, match=r"values: .*none of b"):
         schema.fill(table, {"a": values["a"]})
+
+
+def sizes_of_disks(rows: int = 600) -> np.ndarray:
+    """Whole numbers, few of which occur."""
+    sizes = np.array([80, 107, 120, 170, 212, 245, 340, 426, 528, 720, 850, 1000, 1200, 1600, 2100])
+    return np.concatenate([sizes, np.random.default_rng(0).choice(sizes, rows - len(sizes))])
+
+
+@pytest.mark.parametrize("values", [sizes_of_disks(), sizes_of_disks() / 7])
+def test_draws_are_values_seen_if_these_are_few(tmp_path, values):
+    rng = np.random.default_rng(1)
+    table = {"disk": values, "price": 100 + values + rng.normal(0, 20, len(values))}
+    model = pc.fit_table(table, {"disk": "scores"}, settings={"kind": "mixture", "states": 4, "em_steps": 5})
+    levels = np.unique(values)
+    assert model.schema["disk"].levels == tuple(levels)
+    assert model.schema["price"].levels == ()
+    model.save(tmp_path / "model")
+    drawn = pc.TableModel.load(tmp_path / "model").sample(500, seed=0)["disk"]
+    assert np.isin(drawn, levels).all()
+    assert drawn.dtype == values.dtype
+    inside = model.sample(100, seed=0, given={"disk": pc.between(levels[3] + 1, levels[4] - 1)})["disk"]
+    assert ((inside > levels[3]) & (inside < levels[4])).all()  # what is asked for counts more
+    assert not np.isin(model.sample(500, seed=0, beyond=True)["disk"], levels).all()
+
+
+def test_values_that_fill_their_range_have_no_levels():
+    ages = np.random.default_rng(0).integers(18, 60, 900)
+    assert pc.Schema.infer({"age": ages}, {"age": "gaussian"})["age"].levels == ()
+
+
+def test_levels_of_a_file_ascend():
+    column = pc.Schema.infer({"disk": sizes_of_disks()}, {"disk": "scores"})["disk"]
+    entry = column.to_json()
+    assert type(column).from_json(entry) == column
+    with pytest.raises(pc.ArgumentError, match="levels"):
+        type(column).from_json(entry | {"levels": [2.0, 1.0]})

@@ -77,6 +77,7 @@ class Column:
             calendar.
         indicator: Whether the model has a variable that says if the cell is missing.
         step: The distance that all values are multiples of apart, such as 0.5 or 1000; 0 if there is none.
+        levels: All values seen, ascending, if they are few and most multiples of the step between them do not occur.
         counted: Whether the name is an integer in the data frame that the column comes from.
     """
 
@@ -94,6 +95,7 @@ class Column:
     native: str = ""
     indicator: bool = False
     step: float = 0.0
+    levels: tuple[float, ...] = ()
     counted: bool = False
 
     @property
@@ -202,10 +204,15 @@ class Column:
         return values if exact else _typed(np.rint(values) if self.family.discrete else values, self.dtype)
 
     def like_seen(self, values: Array) -> Array:
-        """Decoded draws, moved to values like the ones seen: in their range, and multiples of a step."""
+        """Decoded draws, moved to values like the ones seen: in their range, and multiples of a step or levels."""
         if not self.real or self.low is None or self.high is None:
             return values
         ends = np.array([self.low, self.high])
+        if self.levels:
+            levels = np.array(self.levels)
+            between = (levels[1:] + levels[:-1]) / 2
+            nearest: Array = levels[np.searchsorted(between, np.asarray(values, np.float64))].astype(values.dtype)
+            return nearest
         if self.step and not self.dated:
             steps = np.rint((np.asarray(values, np.float64) - self.low) / self.step)
             # 0.1 + 2 · 0.1 is not 0.3: as many digits as a step has, and some more.
@@ -336,6 +343,7 @@ class Column:
         lists = {
             "categories": list(self.categories),
             "spikes": list(self.spikes),
+            "levels": list(self.levels),
             "knots": [list(k) for k in self.knots],
         }
         return found | lists | {"family": describe_family(self.family)}
@@ -347,7 +355,7 @@ class Column:
             raise ArgumentError("columns", "an object for each column", repr(entry)[:80])
         only(entry, {field.name for field in fields(cls)}, "columns")
         defaults = {field.name: field.default for field in fields(cls) if field.default is not MISSING}
-        entry = {**defaults, "categories": [], "knots": [], "spikes": [], **entry}
+        entry = {**defaults, "categories": [], "knots": [], "spikes": [], "levels": [], **entry}
         missing, scale = take(entry, "missing", int), _number(entry, "scale")
         if missing < 0 or not scale > 0:
             raise ArgumentError("columns", "a positive scale and a number of rows", f"{scale} and {missing}")
@@ -367,11 +375,14 @@ class Column:
             spikes=tuple(_finite_numbers("spikes", take(entry, "spikes", list))),
             indicator=take(entry, "indicator", bool),
             step=max(0.0, _number(entry, "step")),
+            levels=tuple(_finite_numbers("levels", take(entry, "levels", list))),
             counted=take(entry, "counted", bool) and take(entry, "name", str).removeprefix("-").isdecimal(),
         )
         column._check_labels()
         if len(column.spikes) != len(getattr(column.family, "atoms", ())) or (column.spikes and not column.knots):
             raise ArgumentError("spikes", f"a value for each atom of {column.family!r}", repr(column.spikes)[:80])
+        if any(a >= b for a, b in itertools.pairwise(column.levels)):
+            raise ArgumentError("levels", "ascending numbers", repr(column.levels)[:80])
         return column
 
     def _check_labels(self) -> None:

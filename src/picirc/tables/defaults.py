@@ -43,6 +43,8 @@ LEAST_SPIKED, LEAST_SPIKED_REAL, FARTHEST_PEAK = 0.5, 0.1, 0.1
 # many different ones, of a power of ten.
 ROWS_PER_STEP, MOST_STEPS, STEP_PRECISION = 2, 1e6, 1e-4
 DECIMAL_STEPS, FEWEST_WRITTEN = (1.0, 0.1, 0.01, 0.001), 20
+# They are values seen, if these are no more, occur so often on average, and are a smaller share of such multiples.
+MOST_LEVELS, ROWS_PER_LEVEL, LARGEST_LEVEL_SHARE = 256, 10, 0.5
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST, STEEPEST_PEAK = 20, 8, 32, 1e-3, 1e-6
 FEWEST_BEYOND = 10  # rows in the first and in the last piece

@@ -34,6 +34,7 @@ from picirc.tables.defaults import (
     FEWEST_SCORED,
     FEWEST_WRITTEN,
     INTEGER_CATEGORIES,
+    LARGEST_LEVEL_SHARE,
     LARGEST_SKEW,
     LARGEST_STANDARDISED,
     LARGEST_STRAY_SHARE,
@@ -41,10 +42,12 @@ from picirc.tables.defaults import (
     LEAST_SPIKED,
     LEAST_SPIKED_REAL,
     MOST_KNOTS,
+    MOST_LEVELS,
     MOST_SPIKES,
     MOST_STEPS,
     MOST_TEXT_CATEGORIES,
     ROWS_PER_KNOT,
+    ROWS_PER_LEVEL,
     ROWS_PER_STEP,
     SPIKE_PROMINENCE,
     SPIKE_SHARE,
@@ -140,7 +143,9 @@ def infer_column(cells: Cells, declared: Declared, floor: float, linear: bool = 
     family = declared if isinstance(declared, Family) else _family(cells.name, declared, floor, high)
     if isinstance(family, LocationScale):
         location, scale = _spread(observed)
-        return Column(cells.name, family, cells.dtype, (), location, scale, low, high, missing, step=_step(observed))
+        return Column(
+            cells.name, family, cells.dtype, (), location, scale, low, high, missing, **_lattice(cells, observed)
+        )
     column = Column(cells.name, family, cells.dtype, low=low, high=high, missing=missing)
     column.encode(cells)  # raises if the family does not take the values
     return column
@@ -398,7 +403,7 @@ def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked:
         raise ArgumentError(column_named(cells.name), "different numbers for 'scores'", f"{low:g} … {high:g}")
     plain = Column(
         cells.name, Gaussian(min_std=floor), cells.dtype, (), location, scale, low, high, missing, knots,
-        step=_step(observed),
+        **_lattice(cells, observed),
     )  # fmt: skip
     if not len(spikes):
         return plain
@@ -460,6 +465,16 @@ def _with_peaks(observed: Numbers, at: Numbers, levels: Numbers) -> tuple[Number
     ending = np.repeat([False, False, True], [apart.sum(), len(lower), len(upper)])
     places, first = np.unique(places, return_index=True)  # two peaks next to each other share a knot
     return places, shares[first], ending[first]
+
+
+def _lattice(cells: Cells, observed: Numbers) -> dict[str, Any]:
+    """The step of the values, and all of them, if they are few and far between."""
+    step, values = _step(observed), np.unique(observed)
+    few = not cells.calendar and 1 < len(values) <= MOST_LEVELS and ROWS_PER_LEVEL * len(values) <= len(observed)
+    with np.errstate(over="ignore"):  # of huge numbers
+        places = (values[-1] - values[0]) / step + 1 if step else np.inf
+    sparse = len(values) < LARGEST_LEVEL_SHARE * places
+    return {"step": step, "levels": tuple(values.tolist()) if few and sparse else ()}
 
 
 def _step(observed: Numbers) -> float:
