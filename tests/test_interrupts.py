@@ -60,6 +60,17 @@ def test_one_that_is_asked_to_end_ends_those_around_it():
         assert Interrupts().asked is False
 
 
+def test_one_ends_those_around_it_where_ctrl_c_is_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a program in the background
+    with Interrupts() as outer:
+        with Interrupts() as inner:
+            inner.ask()
+        assert outer.asked
+    with Interrupts() as later:
+        assert not later.asked
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def test_a_handler_of_somebody_else_is_left_alone():
     pressed = []
     signal.signal(signal.SIGINT, lambda *_: pressed.append(1))

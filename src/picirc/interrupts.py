@@ -7,7 +7,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType, TracebackType
+from typing import ClassVar
 
 EXIT_CODE = 130  # by convention, for a program ended by Ctrl-C
 
@@ -19,25 +21,30 @@ class Interrupts:
     one state. A signal handler that is neither Python's nor picirc's is left alone.
     """
 
+    _outermost: ClassVar[ContextVar[Interrupts | None]] = ContextVar("outermost", default=None)  # of each thread
+
     def __init__(self) -> None:
         self._asked = False
         self._holder = self
         self._former: Callable[[int, FrameType | None], object] | None = None
 
     def __enter__(self) -> Interrupts:
-        # In Python only the main thread can handle signals.
-        if threading.current_thread() is not threading.main_thread():
+        self._holder = self._outermost.get() or self
+        if self._holder is not self:
             return self
-        handler = signal.getsignal(signal.SIGINT)
-        around = getattr(handler, "__self__", None)
-        if isinstance(around, Interrupts):
-            self._holder = around
-        elif callable(handler) and (handler is signal.default_int_handler or isinstance(around, _Ending)):
-            self._former = handler
-            signal.signal(signal.SIGINT, self._note)
+        self._outermost.set(self)
+        # In Python only the main thread can handle signals.
+        if threading.current_thread() is threading.main_thread():
+            handler = signal.getsignal(signal.SIGINT)
+            ours = isinstance(getattr(handler, "__self__", None), _Ending)
+            if callable(handler) and (handler is signal.default_int_handler or ours):
+                self._former = handler
+                signal.signal(signal.SIGINT, self._note)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._holder is self:
+            self._outermost.set(None)
         if self._former is not None:
             signal.signal(signal.SIGINT, self._former)
 
