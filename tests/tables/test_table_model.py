@@ -333,7 +333,7 @@ def test_samples_have_the_frequencies_of_the_model(model):
     [
         (lambda m: m.sample(0), "n: expected a positive integer"),
         (lambda m: m.sample(2, seed=-1), "seed"),
-        (lambda m: m.sample(2, given={"colour": "red"}), "also colour"),
+        (lambda m: m.sample(2, given={"colour": "red"}), "given: expected names of columns .* got colour"),
         (lambda m: m.sample(2, given={"species": "Emperor"}), "'Emperor' in row 0"),
         (lambda m: m.impute({"species": ["Gentoo"], "wing": [1.0]}), "also wing"),
         (lambda m: m.impute({}, how="best"), "how: expected 'mean' or 'median' or 'mode' or 'sample'"),

@@ -188,7 +188,7 @@ def _number(column: Column, end: Any, last: bool = False) -> float:
 
 def _regions(schema: Schema, given: Mapping[Any, Any]) -> dict[int, Region]:
     chosen = {str(name): known for name, known in given.items() if _is_region(known)}
-    unknown = [name for name in chosen if name not in schema.names]
+    unknown = [str(name) for name in given if str(name) not in schema.names]
     if unknown:
         raise ArgumentError("given", f"names of columns ({', '.join(schema.names[:8])})", unknown[0])
     return {schema.index(name): region_of(schema[name], known) for name, known in chosen.items()}
