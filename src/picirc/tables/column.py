@@ -207,12 +207,12 @@ class Column:
         """Decoded draws, moved to values like the ones seen: in their range, and multiples of a step or levels."""
         if not self.real or self.low is None or self.high is None:
             return values
-        ends = np.array([self.low, self.high])
         if self.levels:
             levels = np.array(self.levels)
             between = (levels[1:] + levels[:-1]) / 2
             nearest: Array = levels[np.searchsorted(between, np.asarray(values, np.float64))].astype(values.dtype)
             return nearest
+        ends = np.array([self.low, self.high])
         if self.step and not self.dated:
             steps = np.rint((np.asarray(values, np.float64) - self.low) / self.step)
             # 0.1 + 2 · 0.1 is not 0.3: as many digits as a step has, and some more.

@@ -43,7 +43,8 @@ LEAST_SPIKED, LEAST_SPIKED_REAL, FARTHEST_PEAK = 0.5, 0.1, 0.1
 # many different ones, of a power of ten.
 ROWS_PER_STEP, MOST_STEPS, STEP_PRECISION = 2, 1e6, 1e-4
 DECIMAL_STEPS, FEWEST_WRITTEN = (1.0, 0.1, 0.01, 0.001), 20
-# They are values seen, if these are no more, occur so often on average, and are a smaller share of such multiples.
+# If a column has no more different values than this, each occurs so often on average, and less than this share of the
+# multiples of the step between them occur, draws are values seen.
 MOST_LEVELS, ROWS_PER_LEVEL, LARGEST_LEVEL_SHARE = 256, 10, 0.5
 # The transform is linear between knots; its slope is at least this part of the column's spread.
 ROWS_PER_KNOT, FEWEST_KNOTS, MOST_KNOTS, STEEPEST, STEEPEST_PEAK = 20, 8, 32, 1e-3, 1e-6
@@ -116,7 +117,7 @@ MOST_ROWS_AT_ONCE = 4000
 # What the time of a fit is expected from, in seconds of one core: of EM for each row, state and pair of correlated
 # columns, and for each row, state and column; of a step of a net, and of that for each column and squared point. The
 # states that a search tries, all mixtures together.
-EM_SECONDS, NET_SECONDS, USUAL_STATES = (1.4e-10, 2.1e-8), (8e-3, 1.7e-7), 300
+EM_SECONDS, NET_SECONDS, USUAL_STATES = (1.4e-10, 2.1e-8), (8e-3, 1.7e-7), 400
 
 # A file that asks for more could take all memory when the model is used.
 MOST_POINTS = 1024

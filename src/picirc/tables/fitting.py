@@ -56,8 +56,8 @@ def fit_table(
 
     - A *mixture* has one latent, in each state of which the Gaussian columns have a covariance of their own. In a table
       of 1,000 rows or more, blocks of related columns may have a latent each, connected by a Chow–Liu tree. EM trains
-      it. Held-out rows choose the blocks, the number of states and the smoothing; several such mixtures with one latent
-      may be averaged.
+      it. Held-out rows choose the blocks, the number of states and the smoothing; several such mixtures may be
+      averaged.
     - A *tree* is a probabilistic integral circuit. The Gaussian columns share a latent, given which they are
       correlated, every other column has a latent of its own, and a Chow–Liu tree connects the latents.
     - A *star* is a probabilistic integral circuit in which all columns depend on one vector latent. It is tried if
@@ -68,6 +68,8 @@ def fit_table(
     Finally, the marginals of the model are matched to those of the table if that makes held-out rows more probable.
     Whatever is not given is chosen from the size of the table. If settings of the nets are given (``points``,
     ``width``, ``steps``, …) and no ``kind``, the model is a tree.
+
+    Ctrl-C ends the fit with the best model so far, or with a ``KeyboardInterrupt`` if nothing has been learned yet.
 
     A table in Parquet files that is larger than 16 million cells is never in memory as a whole: one pass keeps a sample
     of its rows, from which follow the columns, one counts what the tree follows from, and the training reads row groups
