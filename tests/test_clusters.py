@@ -54,3 +54,14 @@ def test_wrong_arguments_are_refused(x, inputs, count, words):
 def test_rows_of_another_width_are_refused():
     with pytest.raises(pc.ArgumentError, match="x: expected a tensor"):
         pc.Clusters.find(torch.rand(9, 3), pc.Gaussian(), 2).of(torch.rand(9, 2))
+
+
+def test_poor_starts_are_not_kept():
+    """A single start often joins two of twelve clusters and divides another."""
+    centres = torch.tensor([[i, j] for i in range(4) for j in range(3)], dtype=torch.float32)
+    kinds = torch.arange(12).repeat_interleave(20)
+    for seed in range(10):
+        source = torch.Generator().manual_seed(seed)
+        x = centres[kinds] + 0.05 * torch.randn(240, 2, generator=source)
+        labels = pc.Clusters.find(x, pc.Gaussian(), 12, source).of(x)
+        assert len(set(zip(labels.tolist(), kinds.tolist(), strict=True))) == 12

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 import picirc as pc
+from picirc import io
 from picirc.learning import gradient
 from picirc.model import Model
 
@@ -19,7 +18,10 @@ RULE = pc.midpoint(6)
 
 def model(shared=3, **options):
     generator = torch.Generator().manual_seed(0)
-    return pc.PIC(TREE, FAMILIES, width=8, shared=shared, generator=generator, **options).double()
+    pic = pc.PIC(TREE, FAMILIES, width=8, shared=shared, generator=generator, **options).double()
+    with torch.no_grad():
+        pic.shares[0].copy_(torch.linspace(0, 1, shared))  # trees of different weights
+    return pic
 
 
 def rows(pic, missing=0.3):
@@ -29,8 +31,13 @@ def rows(pic, missing=0.3):
 
 
 def mixture(pic, x):
-    """The slow twin: the logarithm of the mean of the trees at each point of the shared latent."""
-    return torch.stack([make().log_prob(x) + math.log(weight) for weight, make in pic.slices(RULE)]).logsumexp(0)
+    """The slow twin: the logarithm of the weighted mean of the trees at each point of the shared latent."""
+    return joint(pic, x).logsumexp(0)
+
+
+def joint(pic, x):
+    weights = pic.shares[0].softmax(0)
+    return torch.stack([make().log_prob(x) + w.log() for w, make in zip(weights, pic.slices(RULE), strict=True)])
 
 
 @pytest.mark.parametrize("options", [{}, {"sharing": "none"}, {"correlated": True}, {"shared_dims": 1}])
@@ -39,7 +46,7 @@ def test_it_is_a_mixture_of_trees(options):
     x = rows(pic)
     with torch.no_grad():
         torch.testing.assert_close(pic(RULE).log_prob(x), mixture(pic, x), rtol=1e-10, atol=1e-10)
-        trees = torch.stack([make().log_prob(x) for _, make in pic.slices(RULE)])
+        trees = torch.stack([make().log_prob(x) for make in pic.slices(RULE)])
     assert trees.std(0).min() > 1e-4, "the trees differ"
 
 
@@ -47,7 +54,7 @@ def test_posteriors_of_the_shared_latent_are_responsibilities():
     pic = model()
     x = rows(pic)
     with torch.no_grad():
-        trees = torch.stack([make().log_prob(x) + math.log(weight) for weight, make in pic.slices(RULE)])
+        trees = joint(pic, x)
         found = pic(RULE).latents(x)["g"]
     torch.testing.assert_close(found.probabilities, trees.softmax(0).T, rtol=1e-8, atol=1e-10)
     points = torch.tensor(pc.sobol(3, 2).points)
@@ -84,6 +91,20 @@ def test_the_trees_of_a_new_model_first_learn_a_cluster_of_rows_each():
     assert tree[0] != tree[-1]
 
 
+def test_trees_learn_their_weights():
+    """Four fifths of the rows are of one kind."""
+    x = torch.cat([torch.zeros(80, 5), torch.ones(20, 5)])
+    x[:, :3] += 0.1 * torch.randn(100, 3, generator=torch.Generator().manual_seed(0))
+    schedule = pc.Cosine(5e-2, 5e-3, None)
+    fresh = pc.PIC(TREE, FAMILIES, width=8, shared=2, generator=torch.Generator().manual_seed(0))
+    trained, _ = pc.fit(fresh, x, rule=pc.shifted(6), batch_size=100, steps=100, schedule=schedule)
+    assert sorted(trained.log_shares().exp().tolist()) == pytest.approx([0.2, 0.8], abs=0.02)
+
+
+def test_weight_decay_grows_with_the_number_of_trees():
+    assert model(shared=4).weight_decay(16_000) == 2 * pc.PIC(TREE, FAMILIES).weight_decay(16_000)
+
+
 def test_rows_without_a_share_in_a_tree_do_not_count_for_its_gradient(monkeypatch):
     x = torch.cat([torch.zeros(30, 5), torch.ones(30, 5)])
     x[:, :3] += 0.1 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
@@ -114,6 +135,17 @@ def test_it_is_saved_and_loaded(tmp_path):
     assert (loaded.shared, loaded.shared_dims) == (4, 3)
     with torch.no_grad():
         assert torch.equal(loaded(RULE).log_prob(x), pic(RULE).log_prob(x))
+
+
+def test_in_older_files_all_trees_weigh_the_same(tmp_path, monkeypatch):
+    pic = model()
+    torch.nn.init.zeros_(pic.shares[0])
+    x = rows(pic)
+    whole = io.to_file
+    monkeypatch.setattr(io, "to_file", lambda own: {k: v for k, v in whole(own).items() if k != "shares"})
+    pc.save(pic, tmp_path / "model")
+    with torch.no_grad():
+        assert torch.equal(pc.load(tmp_path / "model")(RULE).log_prob(x), pic(RULE).log_prob(x))
 
 
 def test_where_it_cannot_be():

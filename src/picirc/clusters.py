@@ -17,6 +17,7 @@ from picirc.inputs.family import observed_mean, observed_std
 from picirc.qpc.validation import as_rows, as_tensor
 
 _ROUNDS = 10
+_STARTS = 8  # of which the closest clusters are kept: mixtures that start from poor ones stay behind
 _MOST_INDICATORS = 64  # categories of a variable with more categories are compared as numbers
 
 
@@ -40,7 +41,7 @@ class Clusters:
     def find(
         x: Tensor, inputs: Family | Sequence[Family], count: int, generator: torch.Generator | None = None
     ) -> Clusters:
-        """Find clusters of rows by k-means, with initial centres by k-means++.
+        """Find clusters of rows by k-means: the closest of several that start from centres by k-means++.
 
         Args:
             x: The rows ``(rows, variables)``; NaN is missing.
@@ -65,12 +66,8 @@ class Clusters:
             scale = torch.ones_like(scale)  # all variables have the same units, as pixels do
         found = Clusters(families, middle, scale, x[:0])
         rows = found._features(x)
-        centres = _far_apart(rows, count, generator)
-        for _ in range(_ROUNDS):
-            nearest = torch.cdist(rows, centres).argmin(1)
-            sizes = torch.bincount(nearest, minlength=count).unsqueeze(1)
-            sums = torch.zeros_like(centres).index_add_(0, nearest, rows)
-            centres = torch.where(sizes > 0, sums / sizes.clamp(min=1), centres)
+        trials = [_means(rows, _far_apart(rows, count, generator)) for _ in range(_STARTS)]
+        centres = min(trials, key=lambda own: float(torch.cdist(rows, own).amin(1).square().sum()))
         return Clusters(families, middle, scale, centres)
 
     def of(self, x: Tensor) -> Tensor:
@@ -90,6 +87,16 @@ class Clusters:
             else:
                 parts.append(plain[:, number, None])
         return torch.cat(parts, 1)
+
+
+def _means(x: Tensor, centres: Tensor) -> Tensor:
+    """The centres after some rounds of k-means."""
+    for _ in range(_ROUNDS):
+        nearest = torch.cdist(x, centres).argmin(1)
+        sizes = torch.bincount(nearest, minlength=len(centres)).unsqueeze(1)
+        sums = torch.zeros_like(centres).index_add_(0, nearest, x)
+        centres = torch.where(sizes > 0, sums / sizes.clamp(min=1), centres)
+    return centres
 
 
 def _far_apart(x: Tensor, count: int, generator: torch.Generator | None) -> Tensor:

@@ -51,6 +51,7 @@ class Model(nn.Module):
 
     STORED: ClassVar[tuple[str, ...]] = ()  # the arguments that are saved
     FORMER: ClassVar[dict[str, Any]] = {}  # the values of arguments that older files lack
+    ADDED: ClassVar[tuple[str, ...]] = ()  # the lists of parameters that older files lack, where they were zero
     MEMBER: ClassVar[type[Model] | None] = None  # the class of the members of an ensemble
     has_rule: ClassVar[bool] = True
 
@@ -91,12 +92,16 @@ class Model(nn.Module):
         """The number of circuits of this structure that the model's circuit mixes."""
         return 1
 
-    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
-        """Return the weights of the circuits that the model mixes, and functions that return the circuits.
+    def slices(self, rule: AnyRule | None) -> list[Callable[[], QPC]]:
+        """Return functions that return the circuits that the model mixes.
 
         Training visits them one after another, so that only one of them is in memory.
         """
-        return [(1.0, partial(self, rule))]
+        return [partial(self, rule)]
+
+    def log_shares(self) -> Tensor:
+        """Return the logarithms of the weights of the slices, ``(slices,)``, which training may change."""
+        return torch.zeros(1)
 
     def states_of(self, points: int) -> int:
         """Return the number of states of each latent with a rule of ``points`` points."""

@@ -70,8 +70,8 @@ class PIC(Model):
             dimensions of each latent, a mapping those that are not 1. Such a model takes one rule for each number of
             dimensions: ``pic([pc.midpoint(32), pc.sobol(512, dims=8)])``.
         shared: The number of points of one more latent, ``g``, that all functions of a tree depend on; None for no such
-            latent. The PIC is then a mixture of trees that share their nets. The cost of a query grows with the number
-            of trees, the memory of training does not.
+            latent. The PIC is then a mixture of trees that share their nets, and whose weights are trained. The cost of
+            a query grows with the number of trees, the memory of training does not.
         shared_dims: The number of dimensions of ``g``, a normal vector whose points are those of ``pc.sobol``.
         fourier: Whether the nets start with Fourier features. By default those of latents with one dimension do.
         sigma: The standard deviation of their frequencies. The paper uses 1; images learn faster with 2.
@@ -103,6 +103,7 @@ class PIC(Model):
         "shared": None,
         "shared_dims": 2,
     }
+    ADDED: ClassVar[tuple[str, ...]] = ("shares",)
 
     def __init__(
         self,
@@ -165,6 +166,7 @@ class PIC(Model):
         self.mixtures = nn.ParameterList(torch.zeros(fold, arity, 1) for fold, arity, _ in self.plan.mixture_shapes(1))
         self.blocks = [len(g.columns) for g in self.plan.inputs if g.correlation is not None]
         self.correlations = nn.ParameterList(torch.zeros(size * (size - 1) // 2) for size in self.blocks)
+        self.shares = nn.ParameterList([torch.zeros(self.shared)] if self.shared else [])
         self.to(dtype)
 
     def forward(self, rule: AnyRule | None = None) -> QPC:
@@ -174,20 +176,23 @@ class PIC(Model):
             return self._at(rule, None)
         parts = [self._at(rule, g).parameters for g in self._shared_grid[0]]
         grids = {**self.grids(rule), SHARED: self._shared_grid}
-        return mixture_of(self.shared_plan, parts, grids, partial(refined, self, rule))
+        return mixture_of(self.shared_plan, parts, self.log_shares().exp(), grids, partial(refined, self, rule))
 
     @cached_property
     def shared_plan(self) -> Plan:
         """The plan of the circuit with a shared latent."""
         return plan_structure(self.structure, self.families, self.product, self.correlated, True, self._each_dims)
 
-    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
+    def slices(self, rule: AnyRule | None) -> list[Callable[[], QPC]]:
         """One tree for each point of the shared latent."""
         if self.shared is None:
             return super().slices(rule)
         fixed = self.fixed_rule(rule)
-        points, weights = self._shared_grid
-        return [(float(w), partial(self._at, fixed, g)) for w, g in zip(weights, points, strict=True)]
+        return [partial(self._at, fixed, g) for g in self._shared_grid[0]]
+
+    def log_shares(self) -> Tensor:
+        """The weights of the trees."""
+        return self.shares[0].log_softmax(0) if self.shared else super().log_shares()
 
     @property
     def _shared_grid(self) -> tuple[Tensor, Tensor]:
@@ -258,8 +263,11 @@ class PIC(Model):
         return rules[0] if len(rules) == 1 else Rules(tuple(rules))
 
     def weight_decay(self, rows: int) -> float:
-        """Decay pulls towards independent columns. Chosen on six binary data sets with 1,600 to 16,000 rows."""
-        return min(5.0, 8000 / rows)
+        """Decay pulls towards independent columns, and the trees of a mixture, which see fewer rows, to each other.
+
+        Chosen on six binary data sets with 1,600 to 16,000 rows.
+        """
+        return min(5.0, 8000 / rows) * math.sqrt(self.copies)
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Frequencies of Fourier features do not decay: small ones would make a net smooth, not columns independent.
@@ -268,10 +276,10 @@ class PIC(Model):
         """
         banks = [bank for bank in (*self.integrals, *self.inputs) if isinstance(bank, Bank)]
         frequencies = [p for bank in banks if bank.features.fourier for p in bank.features.parameters()]
-        own = {*self.correlations, *frequencies}
+        own = {*self.correlations, *frequencies, *self.shares}
         groups = [g._replace(parameters=[p for p in g.parameters if p not in own]) for g in super().parameter_groups()]
         correlations = ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)
-        return [*groups, ParameterGroup(frequencies, decay=False), correlations]
+        return [*groups, ParameterGroup([*frequencies, *self.shares], decay=False), correlations]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Start the input nets from the distribution of each column, in the units of that column."""
@@ -438,11 +446,10 @@ class Ensemble(Model):
         """The number of members, if they have the same tree."""
         return len(self.members) if len(self.structures) == 1 else 1
 
-    @property
-    def shares(self) -> list[float]:
-        """The weights of the members, which add to one."""
+    def log_shares(self) -> Tensor:
+        """The weights of the members, which training does not change."""
         weights = self.weights or (1.0,) * len(self.members)
-        return [weight / sum(weights) for weight in weights]
+        return next(self.parameters()).new_tensor([weight / sum(weights) for weight in weights]).log()
 
     def training_rule(self, rule: object = None) -> AnyRule:
         """The rule of every member."""
@@ -476,15 +483,15 @@ class Ensemble(Model):
         first = self.parts[0]
         rule = first.fixed_rule(self.training_rule(rule))
         grids, parts = first.grids(rule), [member(rule).parameters for member in self.members]
-        weights, refine = parts[0].like.new_tensor(self.shares), partial(refined, self, rule)
+        weights, refine = self.log_shares().exp(), partial(refined, self, rule)
         if len(self.structures) == 1:
-            return mixture_of(first.shared_plan, parts, {**grids, SHARED: (None, weights)}, refine)
+            return mixture_of(first.shared_plan, parts, weights, {**grids, SHARED: (None, weights)}, refine)
         plans = [member.plan for member in self.parts]
         return sum_of(self.plan, list(zip(plans, parts, strict=True)), weights, grids, refine)
 
-    def slices(self, rule: AnyRule | None) -> list[tuple[float, Callable[[], QPC]]]:
+    def slices(self, rule: AnyRule | None) -> list[Callable[[], QPC]]:
         """The members."""
-        return [(share, partial(member, rule)) for share, member in zip(self.shares, self.members, strict=True)]
+        return [partial(member, rule) for member in self.members]
 
 
 def _check_weights(weights: object, members: Sequence[PIC]) -> tuple[float, ...] | None:

@@ -41,7 +41,7 @@ from picirc.inputs import Family
 from picirc.qpc.distribution import QPC
 from picirc.qpc.marginals import LatentGrid, LatentPosterior
 from picirc.quadrature import Grid, Rule, gauss_legendre
-from picirc.symbolic.build import SHARED, Open
+from picirc.symbolic.build import Open
 from picirc.symbolic.circuit import SymbolicCircuit
 from picirc.symbolic.units import Input, Integral
 
@@ -322,17 +322,20 @@ def quadrature_of(
     return QPC(run, parameters, circuit.variables, families, _SameGrids(plan, grids), circuit.properties, refine)
 
 
-def mixture_of(plan: Plan, parts: Sequence[Parameters], grids: KindGrids, refine: Callable[[], QPC]) -> QPC:
+def mixture_of(
+    plan: Plan, parts: Sequence[Parameters], shares: Tensor, grids: KindGrids, refine: Callable[[], QPC]
+) -> QPC:
     """Combine several circuits of one tree into one: they are the states of a latent that all functions depend on.
 
     Args:
         plan: The plan of the tree with such a latent.
         parts: The parameters of each circuit.
+        shares: The probability of each circuit.
         grids: The grids of the latents of each kind, including ``SHARED``.
         refine: Returns the same circuit on a finer grid.
     """
     numbers = Parameters(
-        (*(torch.cat(w, 1) for w in zip(*(p.weights for p in parts), strict=True)), grids[SHARED][1].view(1, 1, 1, -1)),
+        (*(torch.cat(w, 1) for w in zip(*(p.weights for p in parts), strict=True)), shares.view(1, 1, 1, -1)),
         (),
         tuple(torch.cat(i, 1) for i in zip(*(p.inputs for p in parts), strict=True)),
         tuple(torch.stack(c) for c in zip(*(p.correlations for p in parts), strict=True)),

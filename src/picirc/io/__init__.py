@@ -13,6 +13,7 @@ from typing import Any
 from picirc.inputs import Family
 from picirc.io.describe import (
     Description,
+    added_since,
     build_model,
     check_size,
     check_values,
@@ -98,8 +99,10 @@ def load_described(path: FilePath, families: Sequence[type[Family]] = ()) -> tup
         metadata, tensors, size = read_file(file)
         description = read_description(metadata)
         model = build_model(description, families, size, count_members(tensors))
-        check_tensors(tensors, description, shapes_in_file(model), dtype_of(description))
-        model.load_state_dict(from_file(model, tensors), assign=True)
+        shapes, dtype = shapes_in_file(model), dtype_of(description)
+        lacking = {name: tensor.to(dtype) for name, tensor in added_since(model, tensors).items()}
+        check_tensors(tensors, description, {name: shapes[name] for name in shapes if name not in lacking}, dtype)
+        model.load_state_dict(from_file(model, tensors | lacking), assign=True)
     for part in (model, *model.parts):
         part.fresh = False
     return model, description

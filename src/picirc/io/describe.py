@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -264,7 +264,7 @@ def only(entry: Mapping[str, Any], names: Mapping[str, Any] | set[str], where: s
 
 
 Key = tuple[Any, ...]
-Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to
+Block = tuple[str, list[Key]]  # the name in the file, and what each row belongs to; nothing if rows keep their order
 
 
 @dataclass(frozen=True)
@@ -306,6 +306,12 @@ def from_file(model: Model, stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
+def added_since(model: Model, stored: Collection[str]) -> dict[str, Tensor]:
+    """The parameters that an older file lacks, because they were zero."""
+    shapes = shapes_in_file(model)
+    return {name: torch.zeros(shapes[name]) for name in model.ADDED if name in shapes and name not in stored}
+
+
 def count_members(stored: Iterable[str]) -> int:
     """The number of members of an ensemble, from the names of the tensors in its file."""
     return len({name.split(".")[1] for name in stored if name.startswith("members.")})
@@ -323,7 +329,7 @@ def _pieces(model: Model) -> dict[str, list[Piece]]:
             kind, number, *rest = name.split(".")
             stored, keys = blocks[kind][int(number)]
             owner = getattr(part, kind)[int(number)]  # a bank of functions, or a single tensor
-            by_row = ".".join(rest) in Bank.BY_ROW[owner.sharing] if isinstance(owner, Bank) else kind != "correlations"
+            by_row = ".".join(rest) in Bank.BY_ROW[owner.sharing] if isinstance(owner, Bank) else bool(keys)
             piece = Piece(start + name, tuple(keys) if by_row else None)
             found.setdefault(start + ".".join([stored, *rest]), []).append(piece)
     return found
@@ -367,6 +373,7 @@ def _blocks(model: Model) -> dict[str, list[Block]]:
         ],
         "inputs": [inputs(group) for group in plan.inputs],
         "correlations": [(f"correlations.block{joint.index(first(group))}", []) for group in blocks],
+        "shares": [("shares", [])],
     }
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -209,9 +208,7 @@ class _Step:
         self.solver.step()
         return total
 
-    def _backward(
-        self, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int, number: int
-    ) -> float:
+    def _backward(self, slices: Sequence[Callable[[], QPC]], part: Tensor, count: int, number: int) -> float:
         """Add the gradient of some rows, and return the sum of their log-likelihoods divided by ``count``.
 
         The gradient of ``log Σ wₛ pₛ(x)`` is the sum of the gradients of ``log pₛ(x)``, weighted by the posterior of s.
@@ -221,34 +218,35 @@ class _Step:
         if self.target is not None:
             return self._backward_for(self.target, slices, part, count)
         if len(slices) == 1:
-            value = self._log_prob(slices[0][1], part).sum() / count
-            (-value).backward()
-            return float(value.detach())
+            return self._ascend(self._log_prob(slices[0], part).sum() / count)
         labels = self.model.start_labels(part) if number < self.labelled else None
         if labels is None:
             with torch.no_grad():
-                logs = torch.stack([self._log_prob(make, part) + math.log(weight) for weight, make in slices])
+                logs = self._joint(slices, part)
             shares = logs.softmax(0)
         else:
             shares = nn.functional.one_hot(labels, len(slices)).T.to(torch.get_default_dtype())
-        total = 0.0
-        for (weight, make), share in zip(slices, shares, strict=True):
+        total = self._ascend((shares.sum(1) * self.model.log_shares()).sum() / count)
+        for make, share in zip(slices, shares, strict=True):
             rows = share > _NEGLIGIBLE
             if bool(rows.any()):
-                value = (share[rows] * self._log_prob(make, part[rows])).sum() / count
-                (-value).backward()
-                total += float(value.detach()) + float(share.sum()) * math.log(weight) / count
+                total += self._ascend((share[rows] * self._log_prob(make, part[rows])).sum() / count)
         return total if labels is not None else float(logs.logsumexp(0).sum()) / count
 
-    def _backward_for(
-        self, target: int, slices: Sequence[tuple[float, Callable[[], QPC]]], part: Tensor, count: int
-    ) -> float:
+    def _backward_for(self, target: int, slices: Sequence[Callable[[], QPC]], part: Tensor, count: int) -> float:
         """The same for the objective with a target column."""
-        both = torch.cat((part, without(part, target)))
-        logs = torch.stack([self._log_prob(make, both) + math.log(weight) for weight, make in slices])
+        logs = self._joint(slices, torch.cat((part, without(part, target))))
         joint, others = (half.sum() for half in logs.logsumexp(0).chunk(2))
-        value = (joint + self.emphasis * (joint - others)) / count
-        (-value).backward()
+        return self._ascend((joint + self.emphasis * (joint - others)) / count)
+
+    def _joint(self, slices: Sequence[Callable[[], QPC]], part: Tensor) -> Tensor:
+        """The joint log-probabilities of slices and rows, ``(slices, rows)``."""
+        return torch.stack([self._log_prob(make, part) for make in slices]) + self.model.log_shares().unsqueeze(1)
+
+    def _ascend(self, value: Tensor) -> float:
+        """Add the gradient of a value."""
+        if value.requires_grad:  # weights that are given have none
+            (-value).backward()
         return float(value.detach())
 
     def _log_prob(self, make: Callable[[], QPC], part: Tensor) -> Tensor:
