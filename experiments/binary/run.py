@@ -14,11 +14,19 @@ from plots import BLUE, GREEN, ORANGE, PINK, RED, SKY, canvas, legend_below, lig
 
 PLACE = "beyond the paper"
 PAPER = "published by others: LearnSPN, RAT-SPN, ID-SPN, mixtures of Strudel, HCLT, continuous mixtures (CM)"
-NAMES = {"pic": "PIC", "trees": "four trees", "star": "PIC, star", "mixture": "tree mixture", "hclt-em": "HCLT, EM"}
+NAMES = {
+    "pic": "PIC",
+    "trees": "four trees",
+    "small-trees": "four trees, N = 16",
+    "star": "PIC, star",
+    "mixture": "tree mixture",
+    "hclt-em": "HCLT, EM",
+}
 BEST = "chosen"  # the model with the best validation likelihood, for each seed
 STYLES = {
     "PIC": ("o", BLUE),
     "four trees": ("p", BLUE),
+    "four trees, N = 16": ("<", BLUE),
     "PIC, star": ("*", SKY),
     "tree mixture": ("h", GREEN),
     "HCLT, EM": ("s", ORANGE),
