@@ -17,7 +17,6 @@ PAPER = "published by others: LearnSPN, RAT-SPN, ID-SPN, mixtures of Strudel, HC
 NAMES = {
     "pic": "PIC",
     "trees": "four trees",
-    "small-trees": "four trees, N = 16",
     "star": "PIC, star",
     "mixture": "tree mixture",
     "hclt-em": "HCLT, EM",
@@ -26,7 +25,6 @@ BEST = "chosen"  # the model with the best validation likelihood, for each seed
 STYLES = {
     "PIC": ("o", BLUE),
     "four trees": ("p", BLUE),
-    "four trees, N = 16": ("<", BLUE),
     "PIC, star": ("*", SKY),
     "tree mixture": ("h", GREEN),
     "HCLT, EM": ("s", ORANGE),

@@ -146,12 +146,12 @@ class Task:
         if not self.judged:
             return ["mixture"]
         columns = self.schema.columns
-        nets = [] if len(columns) > MOST_TREE_COLUMNS else ["tree"]
-        # Numbers that are independent given a vector were never ahead of those that are correlated.
         coded = sum(column.coded for column in columns)
-        if coded >= max(FEWEST_STAR_COLUMNS, STAR_SHARE * len(columns)):
-            nets.append("star")
-        return ["mixture", *nets]
+        if coded < max(FEWEST_STAR_COLUMNS, STAR_SHARE * len(columns)):
+            nets = ["tree"]  # numbers that are independent given a vector were never ahead of those that are correlated
+        else:
+            nets = ["trees" if self.chosen.members == 1 else "tree", "star"]
+        return ["mixture", *(kind for kind in nets if kind == "star" or len(columns) <= MOST_TREE_COLUMNS)]
 
     @property
     def expected(self) -> float:
@@ -165,7 +165,9 @@ class Task:
         if nets := [kind for kind in kinds if kind != "mixture"]:
             step, column = NET_SECONDS
             steps = own.members * own.steps + (len(nets) - 1) * own.shortened.steps
-            found += steps * (step + column * self.schema.width * own.points**2)
+            first = self.settings(nets[0])
+            squares = first.trees * (1 - 0.75 * first.coarse) * first.points**2  # half the points are a quarter
+            found += steps * (step + column * self.schema.width * squares)
         return found
 
     @cached_property
@@ -203,6 +205,7 @@ class Task:
             self.data.training(self.schema, self.rows, kept, held, own.batch_size, seed),
             self.rows[held].astype(np.float32) if len(held) else None,
             rule=rule_of(model, own.points),
+            coarse=own.coarse if model.has_rule else 0.0,
             batch_size=own.batch_size,
             steps=own.steps,
             schedule=Cosine(own.rate, own.final_rate, period=None, warmup=min(20, own.steps // 10)),
@@ -338,11 +341,11 @@ def _compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, flo
 
 @dataclass(frozen=True)
 class Nets:
-    """PICs: a tree of scalar latents, or a star, in which all columns depend on one vector.
+    """PICs: one tree of scalar latents, several that are mixed, or a star, in which all columns depend on one vector.
 
     Attributes:
         task: What is to be fitted.
-        kind: ``"tree"`` or ``"star"``.
+        kind: ``"tree"``, ``"trees"`` or ``"star"``.
         done: The number of steps that callbacks have seen before.
     """
 
@@ -389,7 +392,8 @@ class Nets:
         task = self.task
         pic = PIC(
             self.structure, task.schema.families, own.width, own.sharing, own.input_sharing, dims=own.dims,
-            sigma=own.sigma, correlated=own.block > 1, generator=torch.Generator().manual_seed(task.seed + number),
+            shared=own.trees if own.trees > 1 else None, sigma=own.sigma, correlated=own.block > 1,
+            generator=torch.Generator().manual_seed(task.seed + number),
         )  # fmt: skip
         callbacks = [mixtures.counted(callback, own.steps, done) for callback in task.callbacks]
         # Whole rows say little about how well a column will be predicted in the end.

@@ -57,7 +57,7 @@ CALIBRATED = (0, 8, 16, 32, 64, 128)
 MOST_COLUMNS_TOGETHER = 40
 SMALL_BLOCK = 4
 
-KINDS = ("mixture", "tree", "star", "auto")
+KINDS = ("mixture", "tree", "trees", "star", "auto")
 FEWEST_HELD_OUT = 100  # rows of a table of which some are held out to end the training of a tree
 # Settings that have a meaning for any kind of model; who gives another one wants a tree.
 _OF_ANY = {
@@ -78,8 +78,8 @@ _OF_ANY = {
 # of missing cells times the cube of the number of correlated columns is above this.
 MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
-# A star is tried if so many columns, and this share of all, are categories. If it competes with a tree, both are
-# trained for this part of the steps, and the better one in full.
+# A star, and in a table with a single member several trees instead of one, are tried if so many columns, and this share
+# of all, are categories. A star and trees are trained for this part of the steps, and the better one in full.
 FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
 RACE_PART = 5
 # For the sake of a column to predict, a tree or star is trained in full unless its score is then worse than that of the
@@ -126,6 +126,11 @@ MOST_POINTS = 1024
 # What a star has in place of the settings of a tree. Columns are independent given its latent.
 _STAR: dict[str, Any] = {"points": 512, "width": 128, "dims": 8, "rate": 3e-3, "final_rate": 3e-5, "block": 1}
 _STAR_DECAY = 0.5
+# What trees of categories that are mixed have: the defaults of ``PIC`` and ``fit``, which were chosen on such data.
+_TREES: dict[str, Any] = {
+    "trees": 4, "points": 32, "coarse": 0.7, "width": 256, "sigma": 2.0, "rate": 7e-3, "final_rate": 7e-5,
+    "weight_decay": None, "block": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ class Defaults:
 
     Attributes:
         points: The number N of quadrature points in training; twice as many are used afterwards.
+        coarse: The fraction of the steps, at the beginning, that use half as many points.
         width: The width of the nets, an even number.
         dims: The number of dimensions of every latent.
         sigma: The standard deviation of the Fourier frequencies of the nets: how fast densities may change.
@@ -155,7 +161,8 @@ class Defaults:
         tree_reals: How the tree treats real columns: ``"gaussian"`` by correlations, ``"ordinal"`` by levels.
         tree_bins: The number of levels that columns of numbers are cut into when the tree is learned.
         tree_smoothing: Rows added to every cell of the tables of counts that the tree is learned from.
-        kind: ``"mixture"``, ``"tree"``, ``"star"``, or ``"auto"`` for the best on the rows held out.
+        trees: The number of trees that share their nets and are mixed.
+        kind: ``"mixture"``, ``"tree"``, ``"trees"``, ``"star"``, or ``"auto"`` for the best on the rows held out.
         states: The largest number of states of a mixture.
         em_steps: The largest number of steps of EM, if each sees all rows.
         em_passes: How often EM sees every row of a table that is too large for that.
@@ -166,6 +173,7 @@ class Defaults:
     """
 
     points: int = 32
+    coarse: float = 0.0
     width: int = 32
     dims: int = 1
     sigma: float = 1.0
@@ -187,6 +195,7 @@ class Defaults:
     tree_reals: str = "gaussian"
     tree_bins: int = 8
     tree_smoothing: float = 1.0
+    trees: int = 1
     kind: str = "auto"
     states: int = 64
     em_steps: int = 60
@@ -199,9 +208,8 @@ class Defaults:
     @property
     def planned_em(self) -> int:
         """The usual number of steps of all mixtures; a longer search is shown as if it stood still at its end."""
-        return (
-            0 if self.kind in ("tree", "star") else self.members * self.em_steps * (self.states.bit_length() // 2 + 6)
-        )
+        searches = self.kind in ("mixture", "auto")
+        return self.members * self.em_steps * (self.states.bit_length() // 2 + 6) if searches else 0
 
     @property
     def planned(self) -> int:
@@ -242,6 +250,7 @@ class Defaults:
             "block",
             "tree_rows",
             "dims",
+            "trees",
         ):
             check_integer(name, getattr(self, name), most=MOST_POINTS if name == "points" else None)
         check_integer("states", self.states)
@@ -270,6 +279,8 @@ def choose(rows: int, columns: int, **given: Any) -> Defaults:
     found = _for_size(rows, columns)
     if given.get("kind") == "star":
         found = replace(found, **_STAR, weight_decay=min(_STAR_DECAY, 8000 / max(1, rows)))
+    if given.get("kind") == "trees":
+        found = replace(found, **_TREES)
     if columns > MOST_COLUMNS_TOGETHER:
         found = replace(found, block=min(found.block, SMALL_BLOCK))
     decided = {name: value for name, value in given.items() if value is not None}

@@ -59,12 +59,13 @@ def fit_table(
       it. Held-out rows choose the blocks, the number of states and the smoothing; several such mixtures may be
       averaged.
     - A *tree* is a probabilistic integral circuit. The Gaussian columns share a latent, given which they are
-      correlated, every other column has a latent of its own, and a Chow–Liu tree connects the latents.
+      correlated, every other column has a latent of its own, and a Chow–Liu tree connects the latents. If nearly all
+      columns are categories and there are 1,000 rows or more, four *trees* that share their nets are mixed.
     - A *star* is a probabilistic integral circuit in which all columns depend on one vector latent. It is tried if
       nearly all columns are categories.
 
-    Tree and star, if both are tried, are trained for a fifth of the steps, and the better one in full, unless it cannot
-    reach the score of the mixture. For a small table, several models with different held-out rows are averaged.
+    Trees and star, if both are tried, are trained for a fifth of the steps, and the better one in full, unless it
+    cannot reach the score of the mixture. For a small table, several models with different held-out rows are averaged.
     Finally, the marginals of the model are matched to those of the table if that makes held-out rows more probable.
     Whatever is not given is chosen from the size of the table. If settings of the nets are given (``points``,
     ``width``, ``steps``, …) and no ``kind``, the model is a tree.

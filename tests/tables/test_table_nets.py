@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stars: models of tables in which all columns depend on one latent, a vector."""
+"""Stars, in which all columns of a table depend on one latent, a vector, and mixtures of trees."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from picirc.tables.candidates import out_of_reach
 from picirc.tables.defaults import choose
 
 SMALL = {"kind": "star", "points": 32, "width": 16, "dims": 3, "steps": 60, "held_out": 0.2}
+TREES = {"kind": "trees", "points": 8, "width": 16, "steps": 60, "held_out": 0.2, "members": 1}
 
 
 def taste(rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -22,11 +23,11 @@ def taste(rows: int, columns: int, seed: int = 0) -> np.ndarray:
     return (rng.random((rows, columns)) < 1 / (1 + np.exp(-logits))).astype(int)
 
 
-@pytest.mark.parametrize("members", [1, 2])
-def test_a_star_is_a_distribution_with_all_queries(members, tmp_path):
+@pytest.mark.parametrize("settings", [SMALL | {"members": 1}, SMALL | {"members": 2}, TREES])
+def test_it_is_a_distribution_with_all_queries(settings, tmp_path):
     table = taste(300, 4)
-    model = pc.fit_table(table, settings=SMALL | {"members": members})
-    assert (model.summary["kind"], model.points) == ("star", 32)
+    model = pc.fit_table(table, settings=settings)
+    assert (model.summary["kind"], model.points) == (settings["kind"], settings["points"])
     every = np.array(list(itertools.product([0, 1], repeat=4)))
     chances = np.exp(model.log_density(every))
     assert chances.sum() == pytest.approx(1)
@@ -49,11 +50,12 @@ def test_a_star_sees_what_columns_have_in_common():
     assert model.log_density(others).mean() > apart + 0.5
 
 
-def test_tree_and_star_race_for_a_table_of_categories():
-    few = {"kind": "auto", "points": 8, "width": 8, "steps": 10, "members": 1, "em_steps": 2, "states": 1}
+@pytest.mark.parametrize(("members", "rival"), [(1, "trees"), (2, "tree")])
+def test_trees_and_star_race_for_a_table_of_categories(members, rival):
+    few = {"kind": "auto", "points": 8, "width": 8, "steps": 10, "members": members, "em_steps": 2, "states": 1}
     model = pc.fit_table(taste(150, 8), settings=few)
     summary = model.summary
-    assert set(summary["race"]) == {"tree", "star"}
+    assert set(summary["race"]) == {rival, "star"}
     ahead = max(summary["race"], key=summary["race"].get)
     assert set(summary["scores"]) == {"mixture", ahead}
     assert summary["scores"][summary["kind"]] == max(summary["scores"].values())
@@ -61,10 +63,11 @@ def test_tree_and_star_race_for_a_table_of_categories():
     assert pc.fit_table(numbers, settings=few).summary["race"] == {}
 
 
-def test_a_star_learns_to_predict_a_column():
+@pytest.mark.parametrize("settings", [SMALL | {"members": 1}, TREES])
+def test_it_learns_to_predict_a_column(settings):
     answers = taste(300, 6)
-    model = pc.PICClassifier(settings=SMALL | {"members": 1, "target_steps": 40}).fit(answers[:, :5], answers[:, 5])
-    assert model.model_.summary["kind"] == "star"
+    model = pc.PICClassifier(settings=settings | {"target_steps": 40}).fit(answers[:, :5], answers[:, 5])
+    assert model.model_.summary["kind"] == settings["kind"]
     assert (model.predict(answers[:, :5]) == answers[:, 5]).mean() > max(answers[:, 5].mean(), 1 - answers[:, 5].mean())
 
 
@@ -72,6 +75,7 @@ def test_the_settings_of_a_star_can_be_given():
     assert choose(2000, 50, kind="star").dims > 1
     assert choose(2000, 50, kind="star", dims=2, points=100).points == 100
     assert choose(2000, 50).dims == 1
+    assert (choose(2000, 50, kind="trees").trees, choose(2000, 50, kind="trees", trees=2).trees) == (4, 2)
     assert choose(1000, 10).planned > choose(1000, 10, kind="tree").planned
 
 
