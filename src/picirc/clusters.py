@@ -17,7 +17,6 @@ from picirc.inputs.family import observed_mean, observed_std
 from picirc.qpc.validation import as_rows, as_tensor
 
 _ROUNDS = 10
-_STARTS = 8  # of which the closest clusters are kept: mixtures that start from poor ones stay behind
 _MOST_INDICATORS = 64  # categories of a variable with more categories are compared as numbers
 
 
@@ -39,15 +38,21 @@ class Clusters:
 
     @staticmethod
     def find(
-        x: Tensor, inputs: Family | Sequence[Family], count: int, generator: torch.Generator | None = None
+        x: Tensor,
+        inputs: Family | Sequence[Family],
+        count: int,
+        generator: torch.Generator | None = None,
+        starts: int = 8,
     ) -> Clusters:
-        """Find clusters of rows by k-means: the closest of several that start from centres by k-means++.
+        """Find clusters of rows by k-means, with initial centres by k-means++.
 
         Args:
             x: The rows ``(rows, variables)``; NaN is missing.
             inputs: The family of all variables, or one for each.
             count: The number of clusters. Some are empty if there are fewer distinct rows.
             generator: The source of the initial centres; by default that of torch.
+            starts: How often k-means starts. The closest clusters are kept; mixtures of trees that begin with poor ones
+                stay behind.
 
         Example:
             >>> import picirc as pc
@@ -57,6 +62,7 @@ class Clusters:
             [0, 1]
         """
         check_integer("count", count)
+        check_integer("starts", starts)
         x = as_tensor(x, "x")
         x = x if x.is_floating_point() else x.float()
         families = as_columns(inputs, x.shape[-1] if x.ndim else 0)
@@ -66,7 +72,7 @@ class Clusters:
             scale = torch.ones_like(scale)  # all variables have the same units, as pixels do
         found = Clusters(families, middle, scale, x[:0])
         rows = found._features(x)
-        trials = [_means(rows, _far_apart(rows, count, generator)) for _ in range(_STARTS)]
+        trials = [_means(rows, _far_apart(rows, count, generator)) for _ in range(starts)]
         centres = min(trials, key=lambda own: float(torch.cdist(rows, own).amin(1).square().sum()))
         return Clusters(families, middle, scale, centres)
 

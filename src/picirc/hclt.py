@@ -103,7 +103,8 @@ class HCLT(Model):
         """Fit the states of each latent to clusters of its own columns, and the edges to how often these meet."""
         flows = []  # for each latent (states, rows)
         for own in map(list, tree.variables):
-            clusters = Clusters.find(x[:, own], [self.families[v] for v in own], self.states, generator)
+            families = [self.families[v] for v in own]
+            clusters = Clusters.find(x[:, own], families, self.states, generator, starts=1)  # EM moves them anyway
             flows.append(one_hot(clusters.of(x[:, own]), self.states).T.to(x.dtype))
         for block, weights in zip(self.plan.blocks, self.weights, strict=True):
             for row, (unit, _, _) in enumerate(block.integrals):
