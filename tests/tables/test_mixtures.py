@@ -15,7 +15,7 @@ import picirc as pc
 from picirc.data.datasets import hold_out
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.structure.trees import LatentTree
-from picirc.tables import candidates, mixtures
+from picirc.tables import mixtures, search, task
 
 FAST = {"held_out": 0.2, "members": 2, "states": 4, "em_steps": 10, "kind": "mixture"}
 
@@ -311,13 +311,13 @@ def test_the_search_for_a_mixture_ends_when_its_work_is_done(monkeypatch):
         return train(schema, rows, split, states, *others, **named)
 
     monkeypatch.setattr(mixtures, "train", noted)
-    monkeypatch.setattr(candidates, "BLOCKS", ())
+    monkeypatch.setattr(search, "BLOCKS", ())
     pc.fit_table(table, settings=few)
     assert max(tried) > 4
     work = mixtures.work_of_state(schema, schema.encode(table), pc.tables.choose(200, 2, **few))
     for most, expected in ((20, [4, 1, 8, 2]), (3, [1])):
         tried.clear()
-        monkeypatch.setattr(candidates, "MOST_WORK", most * work)
+        monkeypatch.setattr(search, "MOST_WORK", most * work)
         pc.fit_table(table, settings=few)
         assert sum(tried) <= most
         assert tried[: len(expected)] == expected[: len(tried)]
@@ -331,7 +331,7 @@ def test_the_search_in_a_large_table_sees_a_part_of_its_rows(monkeypatch):
         return train(schema, rows, split, states, chosen, *others, **named)
 
     monkeypatch.setattr(mixtures, "train", noted)
-    monkeypatch.setattr(candidates, "SEARCHED_ROWS", 400)
+    monkeypatch.setattr(search, "SEARCHED_ROWS", 400)
     model = pc.fit_table(ring(200), settings={"kind": "mixture", "em_steps": 5, "members": 1, "em_passes": 3.0})
     assert {passes for _, passes in seen[:-1]} == {2.0}
     assert seen[-1] == (model.pic.states, 3.0)
@@ -378,7 +378,7 @@ def test_the_search_stops_where_nothing_helps():
         lambda place: place._replace(smoothing=place.smoothing / 3),
         *(lambda place, block=block: place._replace(block=block) for block in (6, 3)),
     ]
-    best = candidates.search(score, candidates.Place(1, 9.0), moves)
+    best = search.search(score, search.Place(1, 9.0), moves)
     assert (best.states, best.block) == (32, 3)
     assert best.smoothing == pytest.approx(1.0)
     assert max(place.states for place in asked) < 1000
@@ -406,27 +406,27 @@ def test_mixtures_that_began_elsewhere_are_averaged_if_that_helps(monkeypatch):
     settings = {"kind": "mixture", "em_steps": 5, "states": 32}
     several = pc.fit_table(curve[:1000], settings=settings)
     with monkeypatch.context() as patch:
-        patch.setattr(candidates, "MOST_AVERAGED", 1)
+        patch.setattr(search, "MOST_AVERAGED", 1)
         single = pc.fit_table(curve[:1000], settings=settings)
     assert several.pic.states in (2 * single.pic.states, 3 * single.pic.states)
     assert several.summary["scores"]["mixture"] > single.summary["scores"]["mixture"] + 0.01
     assert several.log_density(curve[1000:]).mean() > single.log_density(curve[1000:]).mean()
-    monkeypatch.setattr(candidates, "LEAST_GAIN", 100.0)
+    monkeypatch.setattr(search, "LEAST_GAIN", 100.0)
     assert pc.fit_table(curve[:1000], settings=settings).pic.states == 1  # nothing gains so much
 
 
 def test_averages_that_would_be_too_large_have_fewer_members(monkeypatch):
-    counts, repeats = [], candidates.Mixtures._repeats
+    counts, repeats = [], search.Mixtures._repeats
 
     def noted(self, place, tried):
         for most in (0, 2 * (2 * place.states) ** 2, 10**6):
-            monkeypatch.setattr(candidates, "MOST_EDGE_WEIGHTS", most)
+            monkeypatch.setattr(search, "MOST_EDGE_WEIGHTS", most)
             counts.append(repeats(self, place, tried))
-        monkeypatch.setattr(candidates, "MOST_WORK", 0)
+        monkeypatch.setattr(search, "MOST_WORK", 0)
         counts.append(repeats(self, place, tried))
         return 1
 
-    monkeypatch.setattr(candidates.Mixtures, "_repeats", noted)
+    monkeypatch.setattr(search.Mixtures, "_repeats", noted)
     pc.fit_table(blocked(1200), settings={"kind": "mixture", "em_steps": 8, "states": 16})
     assert counts == [1, 2, 3, 1]
 
@@ -439,7 +439,7 @@ def test_a_mixture_learns_from_the_rows_held_out_in_the_end(monkeypatch):
         return pairs[-1][1]
 
     monkeypatch.setattr(mixtures, "finished", noted)
-    monkeypatch.setattr(candidates, "MOST_AVERAGED", 1)
+    monkeypatch.setattr(search, "MOST_AVERAGED", 1)
     table = ring(1200)
     model = pc.fit_table(table, settings={"kind": "mixture", "em_steps": 5, "states": 8})
     ((before, after, rows),) = pairs
@@ -449,7 +449,7 @@ def test_a_mixture_learns_from_the_rows_held_out_in_the_end(monkeypatch):
     assert len(rows) == 1200
     assert new.mean() > old.mean()
     # The score is that of rows which the model had not seen.
-    _, held = hold_out(1200, 0.1, candidates._SPLITS)
+    _, held = hold_out(1200, 0.1, task._SPLITS)
     assert model.summary["scores"]["mixture"] == pytest.approx(float(old[held].mean()), abs=1e-4)
 
 
@@ -500,7 +500,7 @@ def test_blocks_of_columns_get_latents_of_their_own(tmp_path, monkeypatch):
     model = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 8, "states": 16})
     assert isinstance(model.pic, pc.HCLT)
     assert {frozenset(own) for own in model.pic.structure.variables} == {frozenset((0, 1, 2)), frozenset((3, 4, 5))}
-    monkeypatch.setattr(candidates, "BLOCKS", ())
+    monkeypatch.setattr(search, "BLOCKS", ())
     single = pc.fit_table(train, settings={"kind": "mixture", "em_steps": 8, "states": 16})
     assert single.pic.structure.n_latents == 1
     assert model.log_density(test).mean() > single.log_density(test).mean() + 0.1

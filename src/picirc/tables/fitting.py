@@ -18,12 +18,13 @@ from picirc.data.frames import few
 from picirc.errors import ArgumentError
 from picirc.learning.history import Callback, History, Progress
 from picirc.tables.calibration import Marginal, calibrated, marginals, recoded
-from picirc.tables.candidates import Fitted, Task, compete
+from picirc.tables.candidates import compete
 from picirc.tables.column import EMPTY, Declared, Numbers
 from picirc.tables.defaults import CALIBRATED, LEAST_GAIN, ROWS_PER_KNOT, Defaults, choose
 from picirc.tables.inference import AUTO, declarations, far_values, unhelpful_columns
 from picirc.tables.model import TableModel
 from picirc.tables.streaming import read_data
+from picirc.tables.task import Fitted, Task
 
 _SCORED = 10_000  # rows, enough for a summary
 
