@@ -16,7 +16,8 @@ PLACE = "beyond the paper"
 PAPER = "published by others: LearnSPN, RAT-SPN, ID-SPN, mixtures of Strudel, HCLT, continuous mixtures (CM)"
 NAMES = {
     "pic": "PIC",
-    "trees": "four trees",
+    "trees": "four trees, few points first",
+    "fine-trees": "four trees",
     "star": "PIC, star",
     "mixture": "tree mixture",
     "hclt-em": "HCLT, EM",
@@ -24,6 +25,7 @@ NAMES = {
 BEST = "chosen"  # the model with the best validation likelihood, for each seed
 STYLES = {
     "PIC": ("o", BLUE),
+    "four trees, few points first": ("<", BLUE),
     "four trees": ("p", BLUE),
     "PIC, star": ("*", SKY),
     "tree mixture": ("h", GREEN),
