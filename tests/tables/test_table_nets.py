@@ -50,10 +50,10 @@ def test_a_star_sees_what_columns_have_in_common():
     assert model.log_density(others).mean() > apart + 0.5
 
 
-@pytest.mark.parametrize(("members", "rival"), [(1, "trees"), (2, "tree")])
-def test_trees_and_star_race_for_a_table_of_categories(members, rival):
+@pytest.mark.parametrize(("members", "columns", "rival"), [(1, 40, "trees"), (2, 40, "tree"), (1, 8, "tree")])
+def test_trees_and_star_race_for_a_table_of_categories(members, columns, rival):
     few = {"kind": "auto", "points": 8, "width": 8, "steps": 10, "members": members, "em_steps": 2, "states": 1}
-    model = pc.fit_table(taste(150, 8), settings=few)
+    model = pc.fit_table(taste(150, columns), settings=few)
     summary = model.summary
     assert set(summary["race"]) == {rival, "star"}
     ahead = max(summary["race"], key=summary["race"].get)
@@ -79,9 +79,12 @@ def test_the_settings_of_a_star_can_be_given():
     assert choose(1000, 10).planned > choose(1000, 10, kind="tree").planned
 
 
-@pytest.mark.parametrize(("rival", "ends"), [(-10.0, 1000), (-1.5, 1000), (-0.5, 400), (3.0, 200), (-np.inf, 1000)])
-def test_a_training_that_cannot_win_ends_early(rival, ends):
-    call, step = out_of_reach(rival, 1000), 0
+@pytest.mark.parametrize(
+    ("rival", "least", "ends"),
+    [(-10.0, 200, 1000), (-1.5, 200, 1000), (-0.5, 200, 400), (3.0, 200, 200), (3.0, 500, 500), (-np.inf, 200, 1000)],
+)
+def test_a_training_that_cannot_win_ends_early(rival, least, ends):
+    call, step = out_of_reach(rival, 1000, least), 0
     try:
         for step in range(50, 1001, 50):
             call({"step": step, "valid": -1.0 - 100 / step})

@@ -117,7 +117,10 @@ class Nets:
             places = self.task.checkpoints | {"out": None if out is None else out / f"member{number}"}
             done = self.done + number * self.chosen.steps
             known = rival.scores[number] if rival else -math.inf
-            pairs.append(self._member(number, self.chosen, done, places, [out_of_reach(known, self.chosen.steps)]))
+            # Trees that are mixed learn a cluster of rows each at first, and their scores then say little.
+            least = self.chosen.steps / (2 if self.chosen.trees > 1 else RACE_PART)
+            ends = [out_of_reach(known, self.chosen.steps, least)]
+            pairs.append(self._member(number, self.chosen, done, places, ends))
             found = Fitted.of(self.task, self.kind, self.chosen, pairs)
             if self.task.interrupts.asked:
                 break
@@ -143,8 +146,8 @@ class Nets:
         return found, history
 
 
-def out_of_reach(rival: float, steps: int) -> Callback:
-    """A callback that ends a training of so many steps if it will not reach the score of a rival.
+def out_of_reach(rival: float, steps: int, least: float) -> Callback:
+    """A callback that ends a training of so many steps, after the least number, if it will not reach a rival's score.
 
     That is what follows from twice the gain since half as many steps, each time that their number doubles.
     """
@@ -154,7 +157,7 @@ def out_of_reach(rival: float, steps: int) -> Callback:
         step = record["step"]
         best[step] = max(record["valid"], *best.values()) if best else record["valid"]
         before = [score for at, score in best.items() if at <= step / 2]
-        if before and step * RACE_PART >= steps:
+        if before and step >= least:
             gain = best[step] - before[-1]
             if best[step] + 2 * gain * math.log2(steps / step) < rival:
                 raise StopIteration("the score of another model is out of reach")

@@ -78,9 +78,10 @@ _OF_ANY = {
 # of missing cells times the cube of the number of correlated columns is above this.
 MOST_TREE_COLUMNS = 200
 MOST_PATTERN_WORK = 1e10
-# A star, and in a table with a single member several trees instead of one, are tried if so many columns, and this share
-# of all, are categories. A star and trees are trained for this part of the steps, and the better one in full.
-FEWEST_STAR_COLUMNS, STAR_SHARE = 8, 0.9
+# A star is tried if so many columns, and this share of all, are categories; several trees instead of one, if there are
+# so many columns and a single member: they take longer, and in narrow tables mixtures by EM were better (nltcs). A star
+# and trees are trained for a part of the steps, and the better one in full.
+FEWEST_STAR_COLUMNS, STAR_SHARE, FEWEST_TREES_COLUMNS = 8, 0.9, 40
 RACE_PART = 5
 # For the sake of a column to predict, a tree or star is trained in full unless its score is then worse than that of the
 # mixture by more than this share.

@@ -61,7 +61,8 @@ def fit_table(
       averaged.
     - A *tree* is a probabilistic integral circuit. The Gaussian columns share a latent, given which they are
       correlated, every other column has a latent of its own, and a Chow–Liu tree connects the latents. If nearly all
-      columns are categories and there are 1,000 rows or more, four *trees* that share their nets are mixed.
+      of 40 columns or more are categories, and there are 1,000 rows or more, four *trees* that share their nets are
+      mixed.
     - A *star* is a probabilistic integral circuit in which all columns depend on one vector latent. It is tried if
       nearly all columns are categories.
 

@@ -27,6 +27,7 @@ from picirc.tables import mixtures
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
     FEWEST_STAR_COLUMNS,
+    FEWEST_TREES_COLUMNS,
     MOST_TREE_COLUMNS,
     MOST_WORK,
     NET_SECONDS,
@@ -110,7 +111,8 @@ class Task:
         if coded < max(FEWEST_STAR_COLUMNS, STAR_SHARE * len(columns)):
             nets = ["tree"]  # numbers that are independent given a vector were never ahead of those that are correlated
         else:
-            nets = ["trees" if self.chosen.members == 1 else "tree", "star"]
+            several = self.chosen.members == 1 and len(columns) >= FEWEST_TREES_COLUMNS
+            nets = ["trees" if several else "tree", "star"]
         return ["mixture", *(kind for kind in nets if kind == "star" or len(columns) <= MOST_TREE_COLUMNS)]
 
     @property
