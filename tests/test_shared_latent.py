@@ -101,6 +101,10 @@ def test_trees_learn_their_weights():
     assert sorted(trained.log_shares().exp().tolist()) == pytest.approx([0.2, 0.8], abs=0.02)
 
 
+def test_weight_decay_grows_with_the_number_of_trees():
+    assert model(shared=4).weight_decay(16_000) == 2 * pc.PIC(TREE, FAMILIES).weight_decay(16_000)
+
+
 def test_rows_without_a_share_in_a_tree_do_not_count_for_its_gradient(monkeypatch):
     x = torch.cat([torch.zeros(30, 5), torch.ones(30, 5)])
     x[:, :3] += 0.1 * torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
