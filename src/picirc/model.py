@@ -101,7 +101,7 @@ class Model(nn.Module):
 
     def log_shares(self) -> Tensor:
         """Return the logarithms of the weights of the slices, ``(slices,)``, which training may change."""
-        return torch.zeros(1)
+        return next(self.parameters()).new_zeros(1)
 
     def states_of(self, points: int) -> int:
         """Return the number of states of each latent with a rule of ``points`` points."""

@@ -13,7 +13,7 @@ from picirc.tables.candidates import out_of_reach
 from picirc.tables.defaults import choose
 
 SMALL = {"kind": "star", "points": 32, "width": 16, "dims": 3, "steps": 60, "held_out": 0.2}
-TREES = {"kind": "trees", "points": 8, "width": 16, "steps": 60, "held_out": 0.2, "members": 1}
+TREES = {"kind": "trees", "points": 8, "width": 16, "steps": 60, "held_out": 0.2}
 
 
 def taste(rows: int, columns: int, seed: int = 0) -> np.ndarray:
@@ -75,6 +75,9 @@ def test_the_settings_of_a_star_can_be_given():
     assert choose(2000, 50, kind="star").dims > 1
     assert choose(2000, 50, kind="star", dims=2, points=100).points == 100
     assert choose(2000, 50).dims == 1
+    assert choose(300, 50, kind="trees").members == 1
+    with pytest.raises(pc.ArgumentError, match="1 with several trees"):
+        choose(300, 50, kind="trees", members=2)
     assert (choose(2000, 50, kind="trees").trees, choose(2000, 50, kind="trees", trees=2).trees) == (4, 2)
     assert choose(1000, 10).planned > choose(1000, 10, kind="tree").planned
 

@@ -22,11 +22,7 @@ from picirc.pic import PIC
 from picirc.structure.trees import LatentTree, star
 from picirc.tables import mixtures
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import (
-    FARTHEST_BEHIND,
-    RACE_PART,
-    Defaults,
-)
+from picirc.tables.defaults import FARTHEST_BEHIND, RACE_PART, Defaults
 from picirc.tables.schema import Schema
 from picirc.tables.search import Mixtures
 from picirc.tables.task import Fitted, Task, score_of

@@ -130,7 +130,7 @@ _STAR_DECAY = 0.5
 # What trees of categories that are mixed have: the defaults of ``PIC`` and ``fit``, which were chosen on such data.
 _TREES: dict[str, Any] = {
     "trees": 4, "points": 32, "coarse": 0.7, "width": 256, "sigma": 2.0, "rate": 7e-3, "final_rate": 7e-5,
-    "weight_decay": None, "block": 1,
+    "weight_decay": None, "block": 1, "members": 1,
 }  # fmt: skip
 
 
@@ -257,6 +257,8 @@ class Defaults:
         check_integer("states", self.states)
         check_integer("em_steps", self.em_steps)
         check_choice("kind", self.kind, KINDS)
+        if self.trees > 1 and self.members > 1:
+            raise ArgumentError("members", "1 with several trees, which are a mixture already", self.members)
         if not 0 <= self.held_out < 1:
             raise ArgumentError("held_out", "a fraction from 0 to below 1", self.held_out)
 
