@@ -55,7 +55,8 @@ def test_the_marginals_of_the_model_are_those_of_the_table(model):
 
 def test_rows_held_out_are_more_probable_with_it(model):
     unlike = fit_table(rows_of(3000), dict.fromkeys(rows_of(1), "gaussian"), settings=SETTINGS)
-    test = rows_of(2000, seed=1)
+    # Without the rain: a narrow Gaussian at its zeros has a high density where the atom has a probability.
+    test = {name: column for name, column in rows_of(2000, seed=1).items() if name != "rain"}
     assert model.log_density(test).mean() > unlike.log_density(test).mean() + 0.3
     assert all(not column.knots for column in unlike.schema.columns)  # what a user declares stays as it is
 

@@ -39,6 +39,8 @@ LARGEST_SKEW, LARGEST_TAIL = 0.3, 3.0
 # column can be correlated with others; unless one is further from all other values, in units of the column's spread.
 # In a column without a step, spikes of a smaller share than the second are ignored for the same reason.
 LEAST_SPIKED, LEAST_SPIKED_REAL, FARTHEST_PEAK = 0.5, 0.1, 0.1
+# Peaks of a transform are found among so many values on either side, and there are no more of them than this.
+NEIGHBOURS, MOST_PEAKS = 8, 128
 # Draws are multiples of a step, as the values seen are, if each of these occurs so often on average; or if there are so
 # many different ones, of a power of ten.
 ROWS_PER_STEP, MOST_STEPS, STEP_PRECISION = 2, 1e6, 1e-4
@@ -112,8 +114,10 @@ LEAST_GAIN, LEAST_TARGET_GAIN = 1e-2, 2e-3
 # Training for the sake of a category to predict, in a table of 1,000 rows or more: the share of other classes in a
 # state that belongs to a class, and the smoothing where the search begins, in units of the usual one.
 LABEL_NOISE, TARGET_SMOOTHING = 0.05, 4.0
-# In a table with more rows, every step of EM sees a part of them.
+# In a table with more rows, every step of EM sees a part of them: so many, and for each state, of a tree and of a single
+# latent.
 MOST_ROWS_AT_ONCE = 4000
+ROWS_OF_TREE_STEP, ROWS_OF_STAR_STEP = (512, 4), (2048, 16)
 
 # What the time of a fit is expected from, in seconds of one core: of EM for each row, state and pair of correlated
 # columns, and for each row, state and column; of a step of a net, and of that for each column and squared point. The
@@ -189,7 +193,7 @@ class Defaults:
     validate_every: int = 50
     patience: int = 400
     held_out: float = 0.1
-    floor: float = 0.05
+    floor: float = 0.01
     members: int = 1
     block: int = 64
     tree_rows: int = 50_000

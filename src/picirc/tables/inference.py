@@ -43,9 +43,11 @@ from picirc.tables.defaults import (
     LEAST_SPIKED_REAL,
     MOST_KNOTS,
     MOST_LEVELS,
+    MOST_PEAKS,
     MOST_SPIKES,
     MOST_STEPS,
     MOST_TEXT_CATEGORIES,
+    NEIGHBOURS,
     ROWS_PER_KNOT,
     ROWS_PER_LEVEL,
     ROWS_PER_STEP,
@@ -361,6 +363,27 @@ def _spikes(observed: Numbers) -> Numbers:
     return values[often]
 
 
+def _peaks(observed: Numbers, step: float) -> Numbers:
+    """Values of a column with a step that occur more often than their neighbours explain, ascending.
+
+    Two knots for a value are worth it if they raise the log-likelihood by more than the criterion of Schwarz asks for,
+    and the values that gain most come first. What neighbours explain is the usual count of a value near it, spread over
+    all multiples of the step there.
+    """
+    values, counts = np.unique(observed, return_counts=True)
+    reach = min(NEIGHBOURS, (len(values) - 1) // 2)
+    width = 2 * reach + 1
+    first = np.clip(np.arange(len(values)) - reach, 0, len(values) - width)
+    near = first[:, None] + np.arange(width)
+    span = np.rint((values[near[:, -1]] - values[near[:, 0]]) / step) + 1
+    expected = np.median(counts[near], 1) * width / span
+    gains = counts * np.log(counts / expected) - (counts - expected)
+    gains[counts <= expected] = 0.0
+    best = np.argsort(-gains, kind="stable")[:MOST_PEAKS]
+    # One factor is for the two knots, and one because the best of many values are taken.
+    return np.asarray(values[np.sort(best[gains[best] > 2 * np.log(len(observed))])], np.float64)
+
+
 def _are_peaks(observed: Numbers, spikes: Numbers) -> bool:
     """Whether spikes can be steep pieces of a transform: a part of a column with a step, and each among other values.
 
@@ -453,8 +476,9 @@ def _with_peaks(observed: Numbers, at: Numbers, levels: Numbers) -> tuple[Number
 
     Draws from between the two are rounded to that value. This needs a step that all values are multiples of.
     """
-    step, peaks = _step(observed), _spikes(observed)
-    if not step or not len(peaks):
+    step = _step(observed)
+    peaks = _peaks(observed, step) if step else observed[:0]
+    if not len(peaks):
         return at, levels, np.zeros(len(at), bool)
     order = np.sort(observed)
     lower, upper = peaks[peaks > order[0]], peaks[peaks < order[-1]]
