@@ -114,10 +114,11 @@ LEAST_GAIN, LEAST_TARGET_GAIN = 1e-2, 2e-3
 # Training for the sake of a category to predict, in a table of 1,000 rows or more: the share of other classes in a
 # state that belongs to a class, and the smoothing where the search begins, in units of the usual one.
 LABEL_NOISE, TARGET_SMOOTHING = 0.05, 4.0
-# In a table with more rows, every step of EM sees a part of them: so many, and for each state, of a tree and of a single
-# latent.
+# In a table with more rows, every step of EM sees a part of them: at least so many, and so many for each state; times
+# the first size for a tree whose latents have a column each, the second for a tree of blocks, and the third for a
+# single latent. The last steps, which see all rows, have the third size.
 MOST_ROWS_AT_ONCE = 4000
-ROWS_OF_TREE_STEP, ROWS_OF_STAR_STEP = (512, 4), (2048, 16)
+FEWEST_IN_STEP, ROWS_OF_STATE, STEP_SIZES = 512, 4, (1, 2, 4)
 
 # What the time of a fit is expected from, in seconds of one core: of EM for each row, state and pair of correlated
 # columns, and for each row, state and column; of a step of a net, and of that for each column and squared point. The

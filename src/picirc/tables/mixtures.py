@@ -24,14 +24,15 @@ from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
     EM_SECONDS,
+    FEWEST_IN_STEP,
     FEWEST_WIDE,
     FINAL_PART,
     LABEL_NOISE,
     LEAST_INFORMATION,
     MOST_PATTERN_WORK,
     MOST_ROWS_AT_ONCE,
-    ROWS_OF_STAR_STEP,
-    ROWS_OF_TREE_STEP,
+    ROWS_OF_STATE,
+    STEP_SIZES,
     WORK_OF_COLUMN,
     Defaults,
 )
@@ -199,23 +200,25 @@ def widened(model: HCLT, factor: float, target: int) -> HCLT:
 
 def finished(model: HCLT, rows: Numbers, chosen: Defaults, seed: int) -> HCLT:
     """A trained mixture after some more steps of EM that see all rows, also those that were held out before."""
-    batch, share = _batch(len(rows), model.states, model.structure)
+    batch, share = _batch(len(rows), model.states)
     steps = max(1, round(FINAL_PART * chosen.em_passes / share))
     smoothing = chosen.smoothing * share
     return fit_em(model, rows, batch_size=batch, steps=steps, schedule=_SCHEDULE, smoothing=smoothing, seed=seed)[0]
 
 
-def _batch(rows: int, states: int, structure: LatentTree) -> tuple[int | None, float]:
-    """How many of so many rows a step of EM sees, None for all, and their share.
-
-    Many small steps are better for trees, whose states have few parameters each; the covariance of all columns in a
-    state needs more rows.
-    """
+def _batch(rows: int, states: int, size: int = STEP_SIZES[-1]) -> tuple[int | None, float]:
+    """How many of so many rows a step of EM sees, None for all, and their share; ``size`` is one of ``STEP_SIZES``."""
     if rows <= MOST_ROWS_AT_ONCE:
         return None, 1.0
-    least, each = ROWS_OF_TREE_STEP if structure.n_latents > 1 else ROWS_OF_STAR_STEP
-    size = max(least, each * states)
-    return size, min(1.0, size / rows)
+    found = size * max(FEWEST_IN_STEP, ROWS_OF_STATE * states)
+    return found, min(1.0, found / rows)
+
+
+def _step_size(structure: LatentTree) -> int:
+    """Many small steps are better for trees of single columns; covariances of more columns need more rows."""
+    if structure.n_latents == 1:
+        return STEP_SIZES[2]
+    return STEP_SIZES[1 if max(map(len, structure.variables)) > 1 else 0]
 
 
 def counted(callback: Callback, steps: int, done: int, taken: int | None = None) -> Callback:
@@ -250,7 +253,7 @@ def train(
     dtype = torch.float64 if whole and not wide else torch.float32
     source = torch.Generator().manual_seed(seed)
     model = HCLT(structure, schema.families, states, correlated=True, generator=source, dtype=dtype)
-    batch, share = _batch(len(kept), states, structure)
+    batch, share = _batch(len(kept), states, _step_size(structure))
     most = chosen.em_steps if whole else max(80, round(chosen.em_passes / share))
     every = (2 if wide else 5) if whole else max(1, most // 10)
     return fit_em(
