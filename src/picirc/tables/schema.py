@@ -42,8 +42,9 @@ class Schema:
     Real columns (Gaussian, Student-t, Laplace) are standardised by their median and their spread, or transformed to
     normal scores by a function that is linear between knots; values that occur often are atoms of their own. Integers
     with many different values are treated as real and rounded in answers; the knots lie between them, so that the
-    density of an integer is about the probability of the unit interval around it. Columns of categories
-    become the codes 0, 1, …; columns of counts stay as they are. Missing values (NaN, None, NaT, null) become NaN.
+    density of an integer is about the probability of the unit interval around it, or more if it occurs very often.
+    Columns of categories become the codes 0, 1, …; columns of counts stay as they are. Missing values (NaN, None, NaT,
+    null) become NaN.
 
     Behind the columns an encoded row has an *indicator* for each column whose missingness is modelled: 1 if the cell
     is missing, 0 if it has a value, and NaN if nothing is known about it.
