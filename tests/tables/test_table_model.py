@@ -204,6 +204,7 @@ def test_the_surprising_cell_of_a_row_comes_first(model):
     assert cells[0]["column"] == "bill_depth_mm"
     assert cells[0]["value"] == 21.5
     assert 14 < cells[0]["expected"] < 18
+    assert all(0 < cell["tail"] <= 1 for cell in cells)
     assert [cell["surprise"] for cell in cells] == sorted((-math.log(cell["tail"]) for cell in cells), reverse=True)
     assert {cell["column"] for cell in cells} == set(row)
 

@@ -451,6 +451,7 @@ def strange_cells(qpc: QPC, rows: Tensor, columns: Sequence[Column]) -> list[lis
             tails, expected = chances.masked_fill(chances > mine, 0.0).sum(1), chances.argmax(1)
         else:
             tails, expected = _tails(cells), cells.mean(columns[cells.column])
+        tails = tails.clamp(max=1)  # against rounding
         for row, tail, value in zip(cells.rows.tolist(), tails.tolist(), expected.tolist(), strict=True):
             found[row].append(Cell(cells.column, tail, float(value)))
     return [sorted(row, key=lambda cell: cell.tail) for row in found]
@@ -459,7 +460,7 @@ def strange_cells(qpc: QPC, rows: Tensor, columns: Sequence[Column]) -> list[lis
 def _tails(cells: CellDistributions) -> Tensor:
     """Twice the smaller of P(X ≤ x) and P(X ≥ x); 1 where the family has no distribution function."""
     try:
-        return (2 * torch.minimum(cells.at_most(), cells.at_least())).clamp(max=1)
+        return 2 * torch.minimum(cells.at_most(), cells.at_least())
     except NotImplementedError:
         return torch.ones_like(cells.values)
 
