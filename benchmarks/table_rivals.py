@@ -354,7 +354,7 @@ def forest_rows(train: Frame, count: int) -> Drawn:
     coded = train.astype(dict.fromkeys(categories(train), "category"))
     model = arf.arf(x=coded, verbose=False, random_state=0)
     model.forde()
-    leaves = sum(tree.get_n_leaves() for tree in model.clf.estimators_)
+    leaves = sum(int(tree.get_n_leaves()) for tree in model.clf.estimators_)
     sizes = sum(2 if _is_real(train[column]) else train[column].nunique() - 1 for column in train)
     return model.forge(n=count).astype(dict.fromkeys(categories(train), object)), leaves * sizes
 
