@@ -482,6 +482,33 @@ def test_blocks_hold_related_columns():
     assert mixtures.blocks_of(np.zeros((3, 3)), 3) == [[0], [1], [2]]
 
 
+def test_what_is_given_up_is_never_the_best_place(monkeypatch):
+    """Of the second place the first member is far ahead and the second clearly behind: the third decides."""
+    planned = iter([0.0, 0.0, 0.0, 1.0, -0.5, -2.0])
+    scores: dict[int, float] = {}
+    places = []
+    member, at = search.Mixtures._member, search.Mixtures._at
+
+    def planned_member(self, *args):
+        model, history = member(self, *args)
+        scores[id(history)] = next(planned, -1.0)
+        kept.append(history)
+        return model, history
+
+    def recorded(self, *args):
+        places.append(at(self, *args))
+        return places[-1]
+
+    kept: list = []
+    monkeypatch.setattr(search.Mixtures, "_member", planned_member)
+    monkeypatch.setattr(search.Mixtures, "_at", recorded)
+    monkeypatch.setattr(search.Mixtures, "_is_behind", lambda self, own, rival, number: number == 1)
+    monkeypatch.setattr(task, "score_of", lambda history: scores[id(history)])
+    pc.fit_table(dict(zip("abc", ring(120).T, strict=True)), settings=FAST | {"members": 3})
+    assert [len(one.members) for one in places[:3]] == [3, 3, 2]
+    assert max(places, key=lambda one: one.worth) is places[0]
+
+
 def blocked(rows: int, seed: int = 0) -> dict[str, list]:
     """Two independent blocks of two numbers and a category each, with eight clusters each."""
     rng = np.random.default_rng(seed)

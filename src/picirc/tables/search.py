@@ -165,16 +165,19 @@ class Mixtures:
     def _at(self, place: Place, done: int, passes: float, rival: Fitted | None = None) -> Fitted:
         """The members at a place, after so many others were tried, that see every row so often.
 
-        A place is given up as soon as a member is clearly worse than that of a rival.
+        A place is given up as soon as a member is clearly worse than that of a rival and all so far are worse on
+        average: what is given up is never the best, so that a rival, the best of before, has all its members.
         """
         own = replace(self.chosen, smoothing=place.smoothing, em_passes=passes)
         pairs = []
         for number in range(own.members):
             pairs.append(self._member(place, number, own, done * own.members + number))
             found = Fitted.of(self.task, "mixture", own, pairs)
-            last = number + 1 == own.members
-            if rival and not last and self._is_behind(pairs[-1][0], rival.members[number], number):
-                return found.unfinished(rival)
+            if rival is None or number + 1 == own.members:
+                continue
+            expected = found.unfinished(rival)
+            if expected.worth < rival.worth and self._is_behind(pairs[-1][0], rival.members[number], number):
+                return expected
         return found
 
     def _repeated(self, place: Place, first: Fitted, done: int) -> Fitted:
