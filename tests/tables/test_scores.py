@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,24 @@ def test_spikes_and_density_add_to_one(model, name):
     if column.spikes:
         assert model.probability({name: column.spikes[0]}) == pytest.approx(spikes, rel=1e-9)
     assert low < high
+
+
+def test_a_value_beyond_a_peak_at_an_end_is_improbable_and_not_impossible():
+    """Prices in whole units, the largest of them a few times: the piece at that end is steep."""
+    source = np.random.default_rng(0)
+    prices = np.append(np.rint(np.exp(source.normal(11, 0.4, 400))), 5 * [300_000.0])
+    model = pc.fit_table({"price": prices}, {"price": "scores"}, settings={"kind": "mixture", "em_steps": 5})
+    column = model.schema["price"]
+    assert column.knots[-1][0] - column.knots[-2][0] < 1
+    at, beyond = model.log_density({"price": np.array([300_000.0, 330_000.0])})
+    assert at - 25 < beyond < at - 5
+    # The line that goes on has an inverse, and the density its slope.
+    codes = column.nearest(np.array([300_000.0, 310_000.0, 330_000.0, 10.0, -3_000.0]))
+    np.testing.assert_allclose(column.decode(codes, beyond=True), [300_000.0, 310_000.0, 330_000.0, 10.0, -3_000.0])
+    slope = math.log(20_000 / (codes[2] - codes[1]))
+    np.testing.assert_allclose(column.log_slope(codes[1:3]), slope)
+    assert column.log_slope(codes[:1])[0] < 2  # of the peak, also after rounding
+    np.testing.assert_allclose(column.log_slope(codes[:1].astype(np.float32)), column.log_slope(codes[:1]))
 
 
 def test_draws_stay_inside_the_range_and_have_the_spikes(model, rows):

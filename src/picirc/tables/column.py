@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,54 @@ SCORES = "scores"
 
 # Codes of real columns are clipped to this distance from the centre, in units of the column's spread.
 FARTHEST = 1e12
+# Beyond its knots a transform is as steep as it is on average over so many units of its codes.
+_OUTER = 1.0
+_ROUNDING = 1e-5  # of codes in single precision
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A rising function from values to codes that is linear between knots and goes on beyond them.
+
+    The first and the last piece between knots may be steep by chance, or on purpose, if a value at an end occurs often.
+    The next value beyond would be all but impossible if they went on.
+
+    Attributes:
+        values: The values at the knots, ascending.
+        codes: Their codes, ascending.
+    """
+
+    values: Numbers
+    codes: Numbers
+
+    @cached_property
+    def slopes(self) -> Numbers:
+        """The derivative of the value with respect to the code in each piece, of which the outer two are unbounded."""
+        inner = np.diff(self.values) / np.diff(self.codes)
+        low = max(int(np.searchsorted(self.codes, self.codes[-1] - _OUTER, "right")) - 1, 0)
+        high = min(int(np.searchsorted(self.codes, self.codes[0] + _OUTER, "left")), len(self.codes) - 1)
+        last, first = (
+            (self.values[end] - self.values[start]) / (self.codes[end] - self.codes[start])
+            for start, end in ((low, -1), (0, high))
+        )
+        return np.concatenate([[max(inner[0], first)], inner, [max(inner[-1], last)]])
+
+    @cached_property
+    def starts(self) -> npt.NDArray[np.intp]:
+        """The knot from which each piece is measured."""
+        return np.concatenate([[0], np.arange(len(self.values))])
+
+    def pieces(self, knots: Numbers, points: Numbers) -> npt.NDArray[np.intp]:
+        """The pieces that points are in; the end knots belong to the pieces within."""
+        inside = np.clip(np.searchsorted(knots, points, side="right"), 1, len(knots) - 1)
+        beyond = np.where(points > knots[-1], len(knots), inside)
+        return np.where(points < knots[0], 0, beyond)
+
+    def log_slopes(self, codes: Numbers) -> Numbers:
+        """The logarithm of the slope at each code; one that rounding moved beyond an end is at the end."""
+        ends = np.clip(codes, self.codes[0], self.codes[-1])
+        at = np.where(np.abs(codes - ends) < _ROUNDING, ends, codes)
+        return np.asarray(np.log(self.slopes)[self.pieces(self.codes, at)], np.float64)
 
 
 @dataclass(frozen=True)
@@ -71,7 +120,7 @@ class Column:
         high: The largest value seen.
         missing: The number of rows without a value.
         knots: Values and their codes, both ascending, between which codes are interpolated linearly, in place of
-            ``location`` and ``scale``; beyond them the first and the last piece go on. Empty for a linear column.
+            ``location`` and ``scale``; beyond them the line goes on. Empty for a linear column.
         spikes: The values of the atoms of a ``Spiked`` family.
         native: The type of the column in the data frame that it comes from, if that is to be kept; of dates their
             calendar.
@@ -250,10 +299,11 @@ class Column:
 
     def _scores(self, values: Numbers) -> Numbers:
         """The codes of values by interpolation between the knots."""
-        at, codes = (np.array(part) for part in zip(*self.knots, strict=True))
-        place = np.clip(np.searchsorted(at, values, side="right") - 1, 0, len(at) - 2)
+        line = self._line
+        piece = line.pieces(line.values, values)
+        start = line.starts[piece]
         with np.errstate(over="ignore", invalid="ignore"):
-            found: Numbers = codes[place] + (values - at[place]) * (np.diff(codes) / np.diff(at))[place]
+            found: Numbers = line.codes[start] + (values - line.values[start]) / line.slopes[piece]
         found = np.asarray(np.clip(found, -FARTHEST, FARTHEST), np.float64)
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
             found = np.where(values == spike, atom, found)
@@ -261,13 +311,18 @@ class Column:
 
     def _from_scores(self, codes: Numbers, ends: tuple[float | None, float | None]) -> Numbers:
         """The values of codes, the inverse of ``_scores``, between two ends."""
-        at, known = (np.array(part) for part in zip(*self.knots, strict=True))
-        place = np.clip(np.searchsorted(known, codes, side="right") - 1, 0, len(at) - 2)
-        found: Numbers = at[place] + (codes - known[place]) * (np.diff(at) / np.diff(known))[place]
+        line = self._line
+        piece = line.pieces(line.codes, codes)
+        start = line.starts[piece]
+        found: Numbers = line.values[start] + (codes - line.codes[start]) * line.slopes[piece]
         found = np.clip(found, *ends) if ends != (None, None) else found
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
             found = np.where(codes == atom, spike, found)
         return found
+
+    @cached_property
+    def _line(self) -> _Line:
+        return _Line(*(np.array(part) for part in zip(*self.knots, strict=True)))
 
     def nearest(self, values: Numbers) -> Numbers:
         """The codes of numbers, for categories those of the nearest ones."""
@@ -312,10 +367,7 @@ class Column:
         """
         if not self.knots:
             return np.full(len(codes), math.log(self.scale) if self.real else 0.0)
-        at, known = (np.array(part) for part in zip(*self.knots, strict=True))
-        place = np.clip(np.searchsorted(known, codes, side="right") - 1, 0, len(at) - 2)
-        slopes = np.log(np.diff(at) / np.diff(known))[place]
-        return np.where(np.isin(codes, getattr(self.family, "atoms", ())), 0.0, slopes)
+        return np.where(np.isin(codes, getattr(self.family, "atoms", ())), 0.0, self._line.log_slopes(codes))
 
     def summary(self) -> tuple[str, str, str]:
         """Kind, values and the number of missing cells, in words."""

@@ -456,7 +456,7 @@ def knots_of(
     first, final = (float(ndtri(end)) for end in ends)
     wanted = ndtr(np.linspace(first, final, pieces + 1)[1:-1])
     chosen = np.unique(np.clip(np.searchsorted(levels, wanted), 0, len(levels) - 1))
-    # A piece with few rows has a slope by chance, and the outer ones go on beyond the values seen.
+    # A piece with few rows has a slope by chance.
     chosen = chosen[np.minimum(levels[chosen], 1 - levels[chosen]) * len(observed) >= FEWEST_BEYOND]
     inner = _with_peaks(observed, between[chosen], levels[chosen])
     at = np.concatenate([values[:1], inner[0], values[-1:]])
