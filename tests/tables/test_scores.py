@@ -53,6 +53,16 @@ def test_the_kind_is_inferred_and_printed(model):
     assert "often -999" in str(model.schema)
 
 
+def test_columns_with_one_spike_share_a_family(rows):
+    """So the engine computes a wide table of such columns in one piece."""
+    wide = rows | {"heavy": 1000 * rows["zero"]}
+    schema = Schema.infer(wide)
+    codes = schema.encode(wide)
+    assert len({schema[name].family for name in ("zero", "sentinel", "heavy")}) == 1
+    for name in ("zero", "sentinel", "heavy"):
+        np.testing.assert_allclose(schema[name].decode(codes[:, schema.index(name)]), wide[name])
+
+
 def test_what_is_declared_counts(rows):
     schema = Schema.infer(rows, {"zero": "gaussian", "normal": "scores"})
     assert [schema[name].kind for name in ("zero", "normal")] == ["gaussian", "scores"]

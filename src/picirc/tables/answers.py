@@ -117,6 +117,8 @@ class Answer:
             middle = ((a + b) / 2).floor() if discrete else (a + b) / 2
             reached = self._below(middle) >= levels - 1e-12
             a, b = torch.where(reached, a, middle + 1 if discrete else middle), torch.where(reached, middle, b)
+        for atom in _atoms(self.column.family):  # bisection only comes close to one at 0
+            b = torch.where((a < atom) & (atom < b), atom, b)
         return b.ceil() if discrete else b
 
     def _below(self, codes: Tensor) -> Tensor:

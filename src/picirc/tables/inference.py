@@ -430,8 +430,11 @@ def _scored(cells: Cells, observed: Numbers, floor: float, missing: int, spiked:
     )  # fmt: skip
     if not len(spikes):
         return plain
-    atoms = _apart(plain.encode(replace(cells, values=spikes)))
-    return replace(plain, family=Spiked(tuple(atoms), floor), spikes=tuple(spikes.tolist()))
+    codes = plain.encode(replace(cells, values=spikes))
+    # The first atom is 0, so that columns with one spike have the same family, and the engine computes them together.
+    moved = tuple((value, code - codes[0]) for value, code in knots)
+    family = Spiked(tuple(_apart(codes - codes[0])), floor)
+    return replace(plain, family=family, spikes=tuple(spikes.tolist()), knots=moved)
 
 
 def knots_of(
