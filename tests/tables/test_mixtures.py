@@ -538,3 +538,20 @@ def test_blocks_of_columns_get_latents_of_their_own(tmp_path, monkeypatch):
     rows = model.schema.encode(pc.data.frames.read_frame(test))
     with torch.no_grad():
         assert torch.equal(again().log_prob(rows), model.pic().log_prob(rows))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_integers_are_numbers_where_another_column_is_predicted_better_then(in_order):
+    """The class follows from the difference of two marks, or else from what each of them is as a code."""
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 8, 1200)
+    marks = level + rng.integers(0, 5, 1200)
+    cause = marks - level > 1 if in_order else (level % 2 == 0) & (marks % 3 == 0)
+    table = {"first": level, "second": marks, "code": np.where(cause, "a", "b")}
+    settings = {"kind": "mixture", "states": 8, "em_steps": 20, "target_steps": 40}
+    model = pc.fit_table(table, target="code", settings=settings)
+    assert model.schema["first"].kind == ("scores" if in_order else "categorical")
+    drawn = model.sample(50, seed=0)
+    assert set(drawn["first"].tolist()) <= set(range(8))
+    declared = pc.fit_table(table, {"first": "categorical"}, target="code", settings=settings)
+    assert declared.schema["first"].kind == "categorical"

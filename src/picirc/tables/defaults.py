@@ -18,6 +18,8 @@ from picirc.errors import ArgumentError
 # numbers are categories by the second rule alone, as rates of a few regions are.
 INTEGER_CATEGORIES = ((10, 4), (20, 100))
 MOST_INTEGER_CATEGORIES = max(number for number, _ in INTEGER_CATEGORIES)
+# Integers that are categories, with so many of them, are treated as numbers if another column is predicted better then.
+FEWEST_ORDERED = 6
 LARGEST_STRAY_SHARE = 0.01  # of values unlike the others, in a column of numbers that are categories
 FEWEST_OF_LEVEL = 5  # rows with a value that is no stray
 FEWEST_NAMED = 100  # rows of a table whose constant columns are named in a warning

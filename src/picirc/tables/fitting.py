@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,10 +19,12 @@ from picirc.errors import ArgumentError
 from picirc.learning.history import Callback, History, Progress
 from picirc.tables.calibration import Marginal, calibrated, marginals, recoded
 from picirc.tables.candidates import compete
-from picirc.tables.column import EMPTY, Declared, Numbers
-from picirc.tables.defaults import CALIBRATED, LEAST_GAIN, ROWS_PER_KNOT, Defaults, choose
+from picirc.tables.column import EMPTY, SCORES, Declared, Numbers
+from picirc.tables.defaults import CALIBRATED, FEWEST_ORDERED, LEAST_GAIN, ROWS_PER_KNOT, Defaults, choose
 from picirc.tables.inference import AUTO, declarations, far_values, unhelpful_columns
 from picirc.tables.model import TableModel
+from picirc.tables.schema import Schema
+from picirc.tables.search import Mixtures
 from picirc.tables.streaming import read_data
 from picirc.tables.task import Fitted, Task
 
@@ -118,7 +120,12 @@ def fit_table(
     named = {"points": points, "width": width, "steps": steps}
     given = dict(settings or {}) | {name: value for name, value in named.items() if value is not None}
     chosen = choose(data.rows, len(frame.names), **given)
-    schema = data.schema(columns, unseen, chosen.floor).with_missingness(missingness)
+    declared = declarations(columns, frame.names)
+
+    def inferred(declared: Mapping[Any, Declared]) -> Schema:
+        return data.schema(declared, unseen, chosen.floor).with_missingness(missingness)
+
+    schema = inferred(declared)
     if all(column.kind == EMPTY for column in schema.columns):
         raise ArgumentError("table", "a value in at least one column", "missing cells or identifiers only")
     for message, remarks in (
@@ -147,11 +154,12 @@ def fit_table(
             if isinstance(shown, Progress):
                 shown.expect(task.expected)
         callbacks = [_clocked(call, started) if isinstance(call, Progress) else call for call in callbacks]
-        fitted, scores, race = compete(replace(task, callbacks=callbacks))
-    declared = declarations(columns, frame.names)
+        task = _in_order(replace(task, callbacks=callbacks), declared, inferred)
+        fitted, scores, race = compete(task)
+    schema = task.schema
     model, valid = _calibrated(task, fitted, [name for name in schema.names if declared[name] != AUTO])
     kept, held = task.split(0)
-    rows = recoded(schema.columns, model.schema.columns, rows)
+    rows = recoded(schema.columns, model.schema.columns, task.rows)
     stopped = "interrupted" if task.interrupts.asked else fitted.histories[-1].stopped
     model.summary = {
         "rows": {"train": data.rows - len(held), "valid": len(held)},
@@ -167,6 +175,29 @@ def fit_table(
         "seconds": {"training": time.perf_counter() - started},
     }
     return model
+
+
+def _in_order(
+    task: Task, declared: Mapping[str, Declared], inferred: Callable[[Mapping[str, Declared]], Schema]
+) -> Task:
+    """The task with integers of several values as numbers instead of categories, if small mixtures predict better then.
+
+    So they can be correlated with each other, as the marks of an examiner or the grey values of a scan are.
+    """
+    own = Mixtures(task)
+    free = [column for place, column in enumerate(task.schema.columns) if place != task.target]
+    several = [
+        column.name
+        for column in free
+        if column.ordered and len(column.categories) >= FEWEST_ORDERED and declared[column.name] == AUTO
+    ]
+    if not several or "mixture" not in task.kinds or not own.widens:
+        return task
+    schema = inferred({**declared, **dict.fromkeys(several, SCORES)})
+    other = replace(task, schema=schema, rows=schema.encode(task.data.frame))
+    with task.interrupts:
+        gain = Mixtures(other).trial() - own.trial()
+    return other if gain > LEAST_GAIN else task
 
 
 def _clocked(progress: Callback, started: float) -> Callback:

@@ -85,6 +85,13 @@ class Mixtures:
         task = self.task
         return 0 if task.target is None else len(task.schema.columns[task.target].categories)
 
+    def trial(self) -> float:
+        """The score of small mixtures for a category to predict, which codings of the other columns are compared by."""
+        own = self.chosen
+        sizes = [states for states in (1, 4) if states == 1 or states * self.classes <= own.states]
+        places = [Place(states, own.smoothing * TARGET_SMOOTHING) for states in sizes]
+        return max(self._at(place, done, own.em_passes).worth for done, place in enumerate(places))
+
     def fitted(self, rival: Fitted | None = None) -> Fitted:
         """Train the members; ``rival`` makes no difference, as mixtures take little time."""
         task, chosen = self.task, self.chosen
@@ -113,8 +120,8 @@ class Mixtures:
 
         # Blocks, which may need fewer states, are tried before a single latent gets very many.
         least = LEAST_TARGET_GAIN if task.sharpens and self.classes else LEAST_GAIN
-        first = Place(1, chosen.smoothing * (TARGET_SMOOTHING if self._widens else 1.0))
-        wider = [_times(spread=2.0)] if self._widens else []
+        first = Place(1, chosen.smoothing * (TARGET_SMOOTHING if self.widens else 1.0))
+        wider = [_times(spread=2.0)] if self.widens else []
         best = search(score, first, [_times(states=4.0, most=BLOCK_STATES[1]), *wider], least)
         for moves in self._moves if task.judged else ():
             best = search(score, best, moves, least)
@@ -127,7 +134,7 @@ class Mixtures:
         task, chosen = self.task, self.chosen
         whole = passes == chosen.em_passes
         found = tried[best] if whole else self._at(best, len(tried), chosen.em_passes)
-        if self._widens:
+        if self.widens:
             return self._repeated(best, found, len(tried))
         if task.judged and whole and self.classes:
             found = self._averaged(found, [one for place, one in tried.items() if not place.block], least)
@@ -144,7 +151,7 @@ class Mixtures:
         return replace(found, model=averaged(members))
 
     @property
-    def _widens(self) -> bool:
+    def widens(self) -> bool:
         """Whether there are classes with so many rows that their states may begin wider than EM makes them."""
         return bool(self.classes) and self.task.sharpens and self.chosen.members == 1
 
