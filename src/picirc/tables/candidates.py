@@ -70,7 +70,9 @@ def _compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, flo
         best = max(nets, key=lambda kind: race.get(kind, 0.0))
         if race.get(best, 0.0) > hopeless:
             found.append(replace(nets[best], done=done).fitted(rival))
-    winner = max(found, key=lambda one: one.worth)
+    # On the splits that all have; another split may be easier.
+    splits = min(len(one.scores) for one in found)
+    winner = max(found, key=lambda one: sum(one.scores[:splits]))
     return winner, {one.kind: one.score for one in found}, race
 
 
@@ -103,7 +105,8 @@ class Nets:
 
     def sprint(self, done: int) -> float:
         """The score of a member after a part of the steps."""
-        return score_of(self._member(0, self.chosen.shortened, done, self.task.checkpoints)[1])
+        short = self.chosen.shortened
+        return score_of(self._member(0, short, short.sharpening, done, self.task.checkpoints)[1])
 
     def fitted(self, rival: Fitted | None) -> Fitted:
         """Train the members, as long as they are better than those of a rival; callbacks count consecutively."""
@@ -116,7 +119,7 @@ class Nets:
             # Trees that are mixed learn a cluster of rows each at first, and their scores then say little.
             least = self.chosen.steps / (2 if self.chosen.trees > 1 else RACE_PART)
             ends = [out_of_reach(known, self.chosen.steps, least)]
-            pairs.append(self._member(number, self.chosen, done, places, ends))
+            pairs.append(self._member(number, self.chosen, self.chosen.polishing, done, places, ends))
             found = Fitted.of(self.task, self.kind, self.chosen, pairs)
             if self.task.interrupts.asked:
                 break
@@ -125,7 +128,13 @@ class Nets:
         return found
 
     def _member(
-        self, number: int, own: Defaults, done: int, places: Mapping[str, Any], ends: Sequence[Callback] = ()
+        self,
+        number: int,
+        own: Defaults,
+        sharpening: Defaults,
+        done: int,
+        places: Mapping[str, Any],
+        ends: Sequence[Callback] = (),
     ) -> tuple[PIC, History]:
         task = self.task
         pic = PIC(
@@ -138,7 +147,7 @@ class Nets:
         callbacks += () if task.sharpens else ends
         found, history = task.train_member(pic, number, own, None, callbacks, **places)
         if task.sharpens and not task.interrupts.asked:
-            found, history = task.sharpened(found, number, own)
+            found, history = task.sharpened(found, number, sharpening)
         return found, history
 
 

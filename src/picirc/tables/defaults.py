@@ -116,6 +116,8 @@ LEAST_GAIN, LEAST_TARGET_GAIN = 1e-2, 2e-3
 # Training for the sake of a category to predict, in a table of 1,000 rows or more: the share of other classes in a
 # state that belongs to a class, and the smoothing where the search begins, in units of the usual one.
 LABEL_NOISE, TARGET_SMOOTHING = 0.05, 4.0
+# What is chosen is trained for several times as many steps (``RACE_PART``) of this part of the size.
+POLISHING_RATE = 0.3
 # In a table with more rows, every step of EM sees a part of them: at least so many, and so many for each state; times
 # the first size for a tree whose latents have a column each, the second for a tree of blocks, and the third for a
 # single latent. The last steps, which see all rows, have the third size.
@@ -175,7 +177,7 @@ class Defaults:
         em_steps: The largest number of steps of EM, if each sees all rows.
         em_passes: How often EM sees every row of a table that is too large for that.
         smoothing: Pseudo-observations of each distribution in a state of a mixture; of correlated columns for each.
-        target_steps: The largest number of steps of the training for a column to predict.
+        target_steps: The largest number of steps of the training for a column to predict, of each model that is tried.
         target_rate: The step size at its start.
         emphasis: How much the likelihood of that column given the others weighs beside the likelihood of the rows.
     """
@@ -233,17 +235,24 @@ class Defaults:
     @property
     def shortened(self) -> Defaults:
         """The same for a part of the steps."""
-        steps, sharp = (max(1, n // RACE_PART) for n in (self.steps, self.target_steps))
-        return replace(
-            self, kind="tree", steps=steps, target_steps=sharp, validate_every=min(self.validate_every, steps)
-        )
+        steps = max(1, self.steps // RACE_PART)
+        return replace(self, kind="tree", steps=steps, validate_every=min(self.validate_every, steps))
 
     @property
     def sharpening(self) -> Defaults:
-        """The settings of the training for a column to predict."""
-        steps = self.target_steps
+        """The settings of the training for a column to predict, of a model that is tried."""
+        return self._sharpening(self.target_steps, self.target_rate)
+
+    @property
+    def polishing(self) -> Defaults:
+        """The settings of that training for a model that has been chosen: more steps, and smaller ones."""
+        if self.members > 1:  # a small table, which is soon learned by heart
+            return self.sharpening
+        return self._sharpening(RACE_PART * self.target_steps, POLISHING_RATE * self.target_rate)
+
+    def _sharpening(self, steps: int, rate: float) -> Defaults:
         return replace(
-            self, steps=steps, rate=self.target_rate, final_rate=self.target_rate / 30, weight_decay=None,
+            self, steps=steps, rate=rate, final_rate=rate / 30, weight_decay=None,
             validate_every=max(1, steps // 20), patience=max(1, steps // 4),
         )  # fmt: skip
 

@@ -139,7 +139,7 @@ class Mixtures:
         if task.judged and whole and self.classes:
             found = self._averaged(found, [one for place, one in tried.items() if not place.block], least)
         if task.sharpens and not self.classes:
-            pairs = [task.sharpened(member, number, found.chosen) for number, member in enumerate(found.members)]
+            pairs = [task.sharpened(m, number, found.chosen.polishing) for number, m in enumerate(found.members)]
             return Fitted.of(task, "mixture", found.chosen, pairs)
         if self.classes:
             return found
@@ -188,9 +188,13 @@ class Mixtures:
         return found
 
     def _repeated(self, place: Place, first: Fitted, done: int) -> Fitted:
-        """The average of a member and of others at the same place, each with other rows held out."""
-        more = [self._member(place, number, first.chosen, done + number) for number in range(1, MOST_AVERAGED)]
-        return Fitted.of(self.task, "mixture", first.chosen, [*zip(first.members, first.histories, strict=True), *more])
+        """The average of a member and of others at the same place, each with other rows held out, all polished."""
+        own = first.chosen
+        more = [self._member(place, number, own, done + number) for number in range(1, MOST_AVERAGED)]
+        pairs = [*zip(first.members, first.histories, strict=True), *more]
+        polished = [self.task.sharpened(member, number, own.polishing) for number, (member, _) in enumerate(pairs)]
+        best = [max(both, key=lambda one: score_of(one[1])) for both in zip(pairs, polished, strict=True)]
+        return Fitted.of(self.task, "mixture", own, best)
 
     def _joined(self, place: Place, found: Fitted, tried: Mapping[Place, Fitted], least: float) -> Fitted:
         """The average of mixtures that began elsewhere, one more as long as rows held out are more probable by that."""
@@ -241,7 +245,8 @@ class Mixtures:
             taken = own.sharpening.steps
             shown = [mixtures.counted(callback, own.em_steps, before, taken) for callback in task.callbacks]
             callbacks = [_without_bits(callback) for callback in shown]
-            return task.sharpened(mixtures.widened(member, place.spread, task.target), number, own, callbacks)
+            wider = mixtures.widened(member, place.spread, task.target)
+            return task.sharpened(wider, number, own.sharpening, callbacks)
         callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
         tree = task.tree(self._blocks(place)) if place.block else None
         return mixtures.train(*table, place.states, own, task.seed + number + start, tree, callbacks=callbacks)

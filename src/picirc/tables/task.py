@@ -187,7 +187,7 @@ class Task:
         self, member: Any, number: int, own: Defaults, callbacks: Sequence[Callback] = ()
     ) -> tuple[Any, History]:
         """Go on with the training of a member, now for the sake of a column to predict; single precision will do."""
-        return self.train_member(member.float(), number, own.sharpening, self.target, callbacks)
+        return self.train_member(member.float(), number, own, self.target, callbacks)
 
     def log_densities(self, model: Model, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Two log-densities of each row that a member has not seen, the difference of which is its score.
