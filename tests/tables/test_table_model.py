@@ -494,3 +494,12 @@ def test_the_mean_of_a_spiked_column_may_lie_between_the_spike_and_the_other_val
     assert float(model.impute(row)["paid"][0]) == pytest.approx(mean, rel=1e-6)
     drawn = np.asarray(model.sample(300, seed=0)["paid"])
     assert drawn[drawn != 0].min() >= 100, "a draw is a spike or one of the other values"
+
+
+def test_small_tables_of_which_no_rows_are_held_out():
+    """Nothing can be judged, so the first mixture is taken."""
+    rng = np.random.default_rng(0)
+    table = {"a": rng.normal(size=60), "b": rng.integers(0, 3, 60)}
+    model = pc.fit_table(table, settings={"kind": "auto", "steps": 5, "em_steps": 3, "states": 4})
+    assert model.summary["rows"] == {"train": 60, "valid": 0}
+    assert np.isfinite(model.log_density(table)).all()

@@ -74,6 +74,7 @@ _OF_ANY = {
     "em_passes",
     "smoothing",
     "target_steps",
+    "polish",
     "target_rate",
     "emphasis",
 }
@@ -116,8 +117,9 @@ LEAST_GAIN, LEAST_TARGET_GAIN = 1e-2, 2e-3
 # Training for the sake of a category to predict, in a table of 1,000 rows or more: the share of other classes in a
 # state that belongs to a class, and the smoothing where the search begins, in units of the usual one.
 LABEL_NOISE, TARGET_SMOOTHING = 0.05, 4.0
-# What is chosen is trained for several times as many steps (``RACE_PART``) of this part of the size.
-POLISHING_RATE = 0.3
+# What is chosen is then trained for several times as many steps of this part of the size: for so many times at least
+# and at most, once for so many rows. Small tables are soon learned by heart, and take the same steps.
+POLISHING_RATE, POLISHINGS, ROWS_PER_POLISHING = 0.3, (5, 20), 3200
 # In a table with more rows, every step of EM sees a part of them: at least so many, and so many for each state; times
 # the first size for a tree whose latents have a column each, the second for a tree of blocks, and the third for a
 # single latent. The last steps, which see all rows, have the third size.
@@ -178,6 +180,7 @@ class Defaults:
         em_passes: How often EM sees every row of a table that is too large for that.
         smoothing: Pseudo-observations of each distribution in a state of a mixture; of correlated columns for each.
         target_steps: The largest number of steps of the training for a column to predict, of each model that is tried.
+        polish: How many times as many steps the model that is chosen takes then, smaller ones; 1 for the same steps.
         target_rate: The step size at its start.
         emphasis: How much the likelihood of that column given the others weighs beside the likelihood of the rows.
     """
@@ -212,6 +215,7 @@ class Defaults:
     em_passes: float = 8.0
     smoothing: float = 1.0
     target_steps: int = 200
+    polish: int = 1
     target_rate: float = 1e-2
     emphasis: float = 10.0
 
@@ -246,9 +250,9 @@ class Defaults:
     @property
     def polishing(self) -> Defaults:
         """The settings of that training for a model that has been chosen: more steps, and smaller ones."""
-        if self.members > 1:  # a small table, which is soon learned by heart
+        if self.polish == 1:
             return self.sharpening
-        return self._sharpening(RACE_PART * self.target_steps, POLISHING_RATE * self.target_rate)
+        return self._sharpening(self.polish * self.target_steps, POLISHING_RATE * self.target_rate)
 
     def _sharpening(self, steps: int, rate: float) -> Defaults:
         return replace(
@@ -268,6 +272,7 @@ class Defaults:
             "tree_rows",
             "dims",
             "trees",
+            "polish",
         ):
             check_integer(name, getattr(self, name), most=MOST_POINTS if name == "points" else None)
         check_integer("states", self.states)
@@ -333,4 +338,5 @@ def _for_size(rows: int, columns: int) -> Defaults:
         points=16 if columns > 64 else 32 if rows < 5000 else 64, held_out=min(0.1, 5000 / rows),
         steps=min(4000, 1200 + rows // 40),
         states=min(MOST_STATES, rows // ROWS_PER_STATE), em_passes=passes, width=64, emphasis=100.0,
+        polish=min(max(rows // ROWS_PER_POLISHING, POLISHINGS[0]), POLISHINGS[1]),
     )  # fmt: skip

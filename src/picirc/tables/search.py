@@ -180,7 +180,7 @@ class Mixtures:
         for number in range(own.members):
             pairs.append(self._member(place, number, own, done * own.members + number))
             found = Fitted.of(self.task, "mixture", own, pairs)
-            if rival is None or number + 1 == own.members:
+            if rival is None or not rival.scores or number + 1 == own.members:
                 continue
             expected = found.unfinished(rival)
             if expected.worth < rival.worth and self._is_behind(pairs[-1][0], rival.members[number], number):
