@@ -20,7 +20,6 @@ from picirc.inputs import Gaussian
 from picirc.learning.history import Callback, History, Record
 from picirc.pic import PIC
 from picirc.structure.trees import LatentTree, star
-from picirc.tables import mixtures
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import FARTHEST_BEHIND, RACE_PART, Defaults
 from picirc.tables.schema import Schema
@@ -142,12 +141,15 @@ class Nets:
             shared=own.trees if own.trees > 1 else None, sigma=own.sigma, correlated=own.block > 1,
             generator=torch.Generator().manual_seed(task.seed + number),
         )  # fmt: skip
-        callbacks = [mixtures.counted(callback, own.steps, done) for callback in task.callbacks]
+        # Of the steps that are counted, some are for the column to predict.
+        share = own.steps / (own.steps + sharpening.steps) if task.sharpens else 1.0
+        callbacks = task.counted(done, share * own.steps, own.steps)
         # Whole rows say little about how well a column will be predicted in the end.
         callbacks += () if task.sharpens else ends
         found, history = task.train_member(pic, number, own, None, callbacks, **places)
         if task.sharpens and not task.interrupts.asked:
-            found, history = task.sharpened(found, number, sharpening)
+            callbacks = task.counted(done + share * own.steps, (1 - share) * own.steps, sharpening.steps, target=True)
+            found, history = task.sharpened(found, number, sharpening, callbacks)
         return found, history
 
 

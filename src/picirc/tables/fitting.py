@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from picirc.checks import check_integer
-from picirc.data.frames import few
+from picirc.data.frames import Frame, few
 from picirc.errors import ArgumentError
 from picirc.learning.history import Callback, History, Progress
 from picirc.tables.calibration import Marginal, calibrated, marginals, recoded
@@ -128,15 +128,7 @@ def fit_table(
     schema = inferred(declared)
     if all(column.kind == EMPTY for column in schema.columns):
         raise ArgumentError("table", "a value in at least one column", "missing cells or identifiers only")
-    for message, remarks in (
-        ("nothing can be learned from some columns, drop them", unhelpful_columns(frame, schema.columns)),
-        (
-            "values far from all others may stand for missing ones; if so, remove them",
-            far_values(frame, schema.columns),
-        ),
-    ):
-        if remarks:
-            warnings.warn(f"{message}: {'; '.join(remarks)}.", ColumnWarning, stacklevel=2)
+    _warn(frame, schema)
     rows = schema.encode(frame)
     checkpoints = {"out": None if out is None else Path(out), "checkpoint_every": checkpoint_every, "resume": resume}
     if target is not None and target not in schema.names:
@@ -175,6 +167,19 @@ def fit_table(
         "seconds": {"training": time.perf_counter() - started},
     }
     return model
+
+
+def _warn(frame: Frame, schema: Schema) -> None:
+    """Say what the user should know of the columns before anything is learned."""
+    for message, remarks in (
+        ("nothing can be learned from some columns, drop them", unhelpful_columns(frame, schema.columns)),
+        (
+            "values far from all others may stand for missing ones; if so, remove them",
+            far_values(frame, schema.columns),
+        ),
+    ):
+        if remarks:
+            warnings.warn(f"{message}: {'; '.join(remarks)}.", ColumnWarning, stacklevel=3)
 
 
 def _in_order(

@@ -7,7 +7,6 @@ Every state of a latent has a covariance of its own. EM trains such models in a 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch.nn.functional import one_hot
 from picirc.hclt import HCLT
 from picirc.inputs import Bernoulli, Categorical, Gaussian
 from picirc.learning import Cosine, fit_em
-from picirc.learning.history import Callback, History, Record
+from picirc.learning.history import Callback, History
 from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
@@ -219,19 +218,6 @@ def _step_size(structure: LatentTree) -> int:
     if structure.n_latents == 1:
         return STEP_SIZES[2]
     return STEP_SIZES[1 if max(map(len, structure.variables)) > 1 else 0]
-
-
-def counted(callback: Callback, steps: int, done: int, taken: int | None = None) -> Callback:
-    """A callback that counts the steps of one training after those of the trainings before.
-
-    A training that takes another number of steps is counted as if it took so many.
-    """
-
-    def call(record: Record) -> None:
-        own = record["step"] if taken is None else math.ceil(steps * record["step"] / taken)
-        callback({**record, "step": done + min(steps, own)})
-
-    return call
 
 
 def train(

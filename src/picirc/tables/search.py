@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from picirc.hclt import HCLT
-from picirc.learning.history import Callback, History
+from picirc.learning.history import History
 from picirc.model import Model
 from picirc.tables import mixtures
 from picirc.tables.defaults import (
@@ -192,7 +192,8 @@ class Mixtures:
         own = first.chosen
         more = [self._member(place, number, own, done + number) for number in range(1, MOST_AVERAGED)]
         pairs = [*zip(first.members, first.histories, strict=True), *more]
-        polished = [self.task.sharpened(member, number, own.polishing) for number, (member, _) in enumerate(pairs)]
+        done += len(pairs)
+        polished = [self._sharpened(m, number, own.polishing, done + number) for number, (m, _) in enumerate(pairs)]
         best = [max(both, key=lambda one: score_of(one[1])) for both in zip(pairs, polished, strict=True)]
         return Fitted.of(self.task, "mixture", own, best)
 
@@ -236,20 +237,26 @@ class Mixtures:
         """One member, after so many others were trained; ``start`` is added to the seed of its first values."""
         task = self.task
         table = (task.schema, task.rows, task.split(number))
-        before = min(own.em_steps * done, own.planned_em - own.em_steps)
         if self.classes:
             assert task.target is not None
             member = mixtures.of_classes(*table, task.target, place.states, own, task.seed + number)
             if not task.sharpens:
                 return member, History()
-            taken = own.sharpening.steps
-            shown = [mixtures.counted(callback, own.em_steps, before, taken) for callback in task.callbacks]
-            callbacks = [_without_bits(callback) for callback in shown]
             wider = mixtures.widened(member, place.spread, task.target)
-            return task.sharpened(wider, number, own.sharpening, callbacks)
-        callbacks = [mixtures.counted(callback, own.em_steps, before) for callback in task.callbacks]
+            return self._sharpened(wider, number, own.sharpening, done)
+        callbacks = task.counted(self._before(done), own.em_steps, own.em_steps)
         tree = task.tree(self._blocks(place)) if place.block else None
         return mixtures.train(*table, place.states, own, task.seed + number + start, tree, callbacks=callbacks)
+
+    def _before(self, done: int) -> int:
+        """The steps that callbacks have seen after so many trainings; a longer search stands still at its end."""
+        own = self.chosen
+        return min(own.em_steps * done, own.planned_em - own.em_steps)
+
+    def _sharpened(self, member: Any, number: int, own: Defaults, done: int) -> tuple[HCLT, History]:
+        """A member after training for the sake of the category to predict, after so many others were trained."""
+        shown = self.task.counted(self._before(done), self.chosen.em_steps, own.steps, target=True)
+        return self.task.sharpened(member, number, own, shown)
 
     def _blocks(self, place: Place) -> list[list[int]]:
         """The columns of each latent; none stands for a single latent."""
@@ -315,8 +322,3 @@ def _times(states: float = 1.0, smoothing: float = 1.0, spread: float = 1.0, mos
 
 def _into_blocks(block: int, states: int) -> Move:
     return lambda place: place._replace(block=block, states=min(place.states, states))
-
-
-def _without_bits(callback: Callback) -> Callback:
-    """For the training for a column to predict, whose scores are not those of whole rows."""
-    return lambda record: callback({**record, "bits": math.nan})

@@ -16,7 +16,7 @@ import torch
 from picirc.data.datasets import hold_out
 from picirc.interrupts import Interrupts
 from picirc.learning import Cosine, fit
-from picirc.learning.history import Callback, History
+from picirc.learning.history import Callback, History, Record
 from picirc.learning.loop import without
 from picirc.learning.processes import Processes
 from picirc.model import Model
@@ -28,6 +28,7 @@ from picirc.tables.column import Numbers
 from picirc.tables.defaults import (
     FEWEST_STAR_COLUMNS,
     FEWEST_TREES_COLUMNS,
+    MOST_AVERAGED,
     MOST_TREE_COLUMNS,
     MOST_WORK,
     NET_SECONDS,
@@ -124,9 +125,12 @@ class Task:
             searched = replace(own, em_passes=min(own.em_passes, SEARCHED_ROWS / len(self.rows)))
             states = min(USUAL_STATES, 1 + MOST_WORK / mixtures.work_of_state(self.schema, self.rows, searched))
             found += states * mixtures.seconds_of_state(self.schema, self.rows, searched)
+        polished = own.polishing.steps if self.sharpens else 0
+        if "mixture" in kinds:
+            found += MOST_AVERAGED * polished * NET_SECONDS[0]
         if nets := [kind for kind in kinds if kind != "mixture"]:
             step, column = NET_SECONDS
-            steps = own.members * own.steps + (len(nets) - 1) * own.shortened.steps
+            steps = own.members * (own.steps + polished) + (len(nets) - 1) * own.shortened.steps
             first = self.settings(nets[0])
             squares = first.trees * (1 - 0.75 * first.coarse) * first.points**2  # half the points are a quarter
             found += steps * (step + column * self.schema.width * squares)
@@ -182,6 +186,21 @@ class Task:
             callbacks=callbacks,
             **places,
         )
+
+    def counted(self, done: float, steps: float, taken: int, target: bool = False) -> list[Callback]:
+        """Callbacks that count a training of ``taken`` steps as ``steps`` of them, after those done before.
+
+        The scores of a column to predict are not those of whole rows, and are not shown.
+        """
+
+        def counting(callback: Callback) -> Callback:
+            def call(record: Record) -> None:
+                own = min(steps, math.ceil(steps * record["step"] / taken))
+                callback({**record, "step": round(done + own)} | ({"bits": math.nan} if target else {}))
+
+            return call
+
+        return [counting(callback) for callback in self.callbacks]
 
     def sharpened(
         self, member: Any, number: int, own: Defaults, callbacks: Sequence[Callback] = ()
