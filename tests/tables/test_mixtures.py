@@ -15,7 +15,9 @@ import picirc as pc
 from picirc.data.datasets import hold_out
 from picirc.inputs.correlated import Block, correlation, raw_correlation
 from picirc.structure.trees import LatentTree
-from picirc.tables import mixtures, search, task
+from picirc.tables import candidates, mixtures, search, task
+from picirc.tables.defaults import choose
+from picirc.tables.task import Fitted
 
 FAST = {"held_out": 0.2, "members": 2, "states": 4, "em_steps": 10, "kind": "mixture"}
 
@@ -555,3 +557,20 @@ def test_integers_are_numbers_where_another_column_is_predicted_better_then(in_o
     assert set(drawn["first"].tolist()) <= set(range(8))
     declared = pc.fit_table(table, {"first": "categorical"}, target="code", settings=settings)
     assert declared.schema["first"].kind == "categorical"
+
+
+def test_kinds_are_compared_on_the_splits_that_both_have():
+    """The second split of the average is easier, and an average is worth a little more than its members."""
+    chosen = choose(2000, 3)
+
+    def fitted(kind, *scores):
+        return Fitted(kind, chosen, None, (), (), scores)
+
+    def best(*found):
+        return max(found, key=candidates._merit(found)).kind
+
+    average = fitted("mixture", -0.3, -0.1, -0.1)
+    assert best(average, fitted("tree", -0.25)) == "tree"
+    assert best(average, fitted("tree", -0.295)) == "mixture"
+    assert best(average, fitted("tree", -0.29, -0.12, -0.12)) == "mixture"
+    assert best(fitted("mixture"), fitted("tree")) == "mixture"

@@ -8,7 +8,7 @@ its members.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from picirc.learning.history import Callback, History, Record
 from picirc.pic import PIC
 from picirc.structure.trees import LatentTree, star
 from picirc.tables.column import Numbers
-from picirc.tables.defaults import FARTHEST_BEHIND, RACE_PART, Defaults
+from picirc.tables.defaults import FARTHEST_BEHIND, LEAST_GAIN, RACE_PART, Defaults
 from picirc.tables.schema import Schema
 from picirc.tables.search import Mixtures
 from picirc.tables.task import Fitted, Task, score_of
@@ -69,10 +69,16 @@ def _compete(task: Task) -> tuple[Fitted, dict[str, float | None], dict[str, flo
         best = max(nets, key=lambda kind: race.get(kind, 0.0))
         if race.get(best, 0.0) > hopeless:
             found.append(replace(nets[best], done=done).fitted(rival))
-    # On the splits that all have; another split may be easier.
+    return max(found, key=_merit(found)), {one.kind: one.score for one in found}, race
+
+
+def _merit(found: Sequence[Fitted]) -> Callable[[Fitted], float]:
+    """What to choose by: the mean score on the splits that all have, as another split may be easier.
+
+    An average of several members predicts better than each of them, which the scores do not show.
+    """
     splits = min(len(one.scores) for one in found)
-    winner = max(found, key=lambda one: sum(one.scores[:splits]))
-    return winner, {one.kind: one.score for one in found}, race
+    return lambda one: sum(one.scores[:splits]) / max(1, splits) + (LEAST_GAIN if len(one.scores) > splits else 0.0)
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ _STAR_DECAY = 0.5
 # What trees of categories that are mixed have: the defaults of ``PIC`` and ``fit``, which were chosen on such data.
 _TREES: dict[str, Any] = {
     "trees": 4, "points": 32, "coarse": 0.7, "width": 256, "sigma": 2.0, "rate": 7e-3, "final_rate": 7e-5,
-    "weight_decay": None, "block": 1, "members": 1,
+    "weight_decay": None, "block": 1, "members": 1, "polish": 2,
 }  # fmt: skip
 
 
