@@ -86,7 +86,7 @@ class Mixtures:
         return 0 if task.target is None else len(task.schema.columns[task.target].categories)
 
     def trial(self) -> float:
-        """The score of small mixtures for a category to predict, which codings of the other columns are compared by."""
+        """The score of small mixtures for a category to predict, to compare codings of the other columns by."""
         own = self.chosen
         sizes = [states for states in (1, 4) if states == 1 or states * self.classes <= own.states]
         places = [Place(states, own.smoothing * TARGET_SMOOTHING) for states in sizes]
