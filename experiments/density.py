@@ -19,9 +19,12 @@ import picirc as pc
 from harness import Context, Figures, Job, Settings
 from picirc.data import Dataset
 from stand_ins import cut, stand_in
+from table_sets import NAMES as TABLES
+from table_sets import TableSet, load_table
 
 Model = pc.PIC | pc.HCLT | pc.TreeMixture | pc.Ensemble
 Structure = pc.LatentTree | pc.RegionGraph
+Inputs = pc.Family | Sequence[pc.Family]
 CHECKPOINT_EVERY = 200  # steps; an interruption writes one too
 
 RULES: Mapping[str, Callable[[int], Any]] = {
@@ -122,6 +125,8 @@ def load_data(name: str, quick: bool) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _load(name: str, quick: bool) -> Dataset:
+    if name in TABLES:
+        return cut(load_table(name)) if quick else load_table(name)
     if not quick:
         return pc.data.load(name)
     try:
@@ -165,13 +170,21 @@ def learned_tree(rows: Any, path: Path) -> pc.LatentTree:
     return pc.LatentTree(found["parents"], found["variables"])
 
 
-def build(structure: Structure, categories: int, settings: Settings) -> Model:
+def make_inputs(data: Dataset, settings: Settings) -> Inputs:
+    """The families of a table's columns if ``inputs`` is ``"schema"``, else one family for all variables."""
+    if settings["inputs"] == "schema":
+        assert isinstance(data, TableSet), data.name
+        return data.families
+    assert data.categories is not None, "only tables hold numbers"
+    return INPUTS[settings["inputs"]](data.categories)
+
+
+def build(structure: Structure, inputs: Inputs, settings: Settings) -> Model:
     """A model that has not learned anything yet.
 
     The ``spread`` of a table's first random numbers, the logarithms of probabilities up to a constant, is 1 by default.
     """
     generator = torch.Generator().manual_seed(settings["seed"])
-    inputs = INPUTS[settings["inputs"]](categories)
     options = settings.get("options", {})
     if settings["kind"] == "hclt":
         tables = pc.HCLT(structure, inputs, settings["states"], generator=generator, **options)
@@ -227,7 +240,7 @@ def progress(steps: int) -> Callable[[Mapping[str, float]], None]:
 def _estimate(settings: Settings, context: Context, extra: Extra | None) -> Figures:
     data = load_data(settings["data"], context.quick)
     structure = make_structure(settings["structure"], data, context.runs / "trees")
-    model = build(structure, data.categories, settings)
+    model = build(structure, make_inputs(data, settings), settings)
     model, history = train_on(model, data.train, data.valid, settings, context.checkpoints)
     trained = Trained(model, history, data, settings)
     figures = figures_of(trained)

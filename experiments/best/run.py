@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import picirc as pc
-from density import INPUTS, Trained, build, figures_of, learned_tree, listed_jobs, load_data, train_on
+from density import Trained, build, figures_of, learned_tree, listed_jobs, load_data, make_inputs, train_on
 from harness import Context, Figures, Job, Record, Settings, read_settings
 from plots import BLUE, NAMES, bars, canvas
 
@@ -50,13 +50,14 @@ def _mixture(settings: Settings, context: Context) -> Figures:
     """A PIC for each cluster of the images, on the tree of that cluster, mixed by the sizes of the clusters."""
     data = load_data(settings["data"], context.quick)
     source = torch.Generator().manual_seed(settings["seed"])
-    clusters = pc.Clusters.find(data.train, INPUTS[settings["inputs"]](data.categories), settings["clusters"], source)
+    inputs = make_inputs(data, settings)
+    clusters = pc.Clusters.find(data.train, inputs, settings["clusters"], source)
     labels, held = (clusters.of(rows).numpy() for rows in (data.train, data.valid))
     members, sizes, steps, seconds = [], [], 0, 0.0
     for number in sorted(set(labels)):
         rows, valid = data.train[labels == number], data.valid[held == number]
         tree = learned_tree(rows, context.checkpoints / f"tree{number}.json")
-        model = build(tree, data.categories, settings)
+        model = build(tree, inputs, settings)
         folder = context.checkpoints / f"member{number}"
         member, history = train_on(model, rows, valid if len(valid) else None, settings, folder)
         members.append(member)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import picirc as pc
-from density import build, load_data, make_structure, train
+from density import build, load_data, make_inputs, make_structure, train
 from harness import Figures
 from measure import peak
 
@@ -24,14 +24,15 @@ def measure_training(settings: Mapping[str, Any], quick: bool, trees: Path, thre
     data = load_data(settings["data"], quick)
     structure = make_structure(settings["structure"], data, trees)
     small = {**settings, "states": 2, "batch": 4, "steps": 1}
+    inputs = make_inputs(data, settings)
     # Loads the code and starts the threads, which are not what is measured.
-    train(build(pc.chain(8), data.categories, small), data.train[:8, :8], None, small)
+    train(build(pc.chain(8), inputs, small), data.train[:8, :8], None, small)
     times: list[float] = []
 
     def repeat() -> None:
         steps = 1
         for _ in range(1 + settings["repetitions"]):
-            model = build(structure, data.categories, settings)
+            model = build(structure, inputs, settings)
             _, history = train(model, data.train, None, {**settings, "steps": steps})
             times.append(history.records[-1]["seconds"] / steps)
             steps = min(max(2, int(settings["budget"] / times[-1])), MOST_STEPS)
