@@ -19,7 +19,7 @@ from harness import HERE, Budget, Experiment, Runner, chosen
 
 NAMES = (
     *("images", "best", "binomial", "steps", "seeds", "ptb", "cost", "fourier", "heatmaps"),
-    *("binary", "grids", "regions", "search"),
+    *("binary", "grids", "regions", "search", "schedules"),
 )
 
 

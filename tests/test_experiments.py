@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 NAMES = (
     *("images", "best", "binomial", "steps", "seeds", "ptb", "cost", "fourier", "heatmaps"),
-    *("binary", "grids", "regions", "search"),
+    *("binary", "grids", "regions", "search", "schedules"),
 )
 PICTURES = {
     "images": "scatter.png",
@@ -35,6 +35,7 @@ PICTURES = {
     "grids": "grids.png",
     "regions": "regions.png",
     "search": "search.png",
+    "schedules": "schedules.png",
 }
 FIELDS = {
     *("key", "settings", "digest", "figures", "seed", "command", "revision", "date", "seconds", "peak_bytes"),
