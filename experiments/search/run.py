@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import mean
 
@@ -18,18 +19,18 @@ Losses = dict[float, dict[str, float]]  # by step size and set: bits a variable 
 
 
 def jobs(quick: bool) -> list[Job]:
-    """Every size of every kind on every set."""
+    """Every size of every kind on every set; seeds after the first on the sets in ``repeated`` only."""
     settings, models = read_settings(__file__, quick), read_models(quick)
     sets = {name: own for name, own in settings["sets"].items() if name in settings.get("only", settings["sets"])}
+    tried = [(kind, size) for kind, sizes in settings["sizes"].items() for size in sizes]
     found = []
-    for data, own in sets.items():
-        for kind, sizes in settings["sizes"].items():
-            for size in sizes:
-                schedule = {"high": size, "low": size / 100, "warmup": settings["warmup"].get(kind, 0)}
-                model = merged(models[kind], {"fit": {"schedule": schedule}})
-                for seed in settings["seeds"]:
-                    whole = {**settings["common"], **own, "data": data, "model": kind, "seed": seed, **model}
-                    found.append(density_job(f"{data}-{kind}-{size:g}-seed{seed}", whole))
+    for seed, (data, own), (kind, size) in product(settings["seeds"], sets.items(), tried):
+        if seed != settings["seeds"][0] and data not in settings["repeated"]:
+            continue
+        schedule = {"high": size, "low": size / 100, "warmup": settings["warmup"].get(kind, 0)}
+        model = merged(models[kind], {"fit": {"schedule": schedule}})
+        whole = {**settings["common"], **own, "data": data, "model": kind, "seed": seed, **model}
+        found.append(density_job(f"{data}-{kind}-{size:g}-seed{seed}", whole))
     return found
 
 
