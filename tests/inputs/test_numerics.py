@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalising tables: values and gradients against PyTorch in double precision, with and without the compiled loop."""
+"""Normalising tables, their gradients and steps of EM against double precision, with and without the compiled loops."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from picirc import native
+from picirc.inputs import Categorical
 from picirc.inputs.family import log_probabilities, probabilities
 
 LIMIT = 1000.0
@@ -60,6 +61,35 @@ def test_probabilities(shape: tuple[int, ...]):
         torch.autograd.grad(value, at, flow.to(value.dtype)) for value, at in ((found, raw), (expected, exact))
     )
     torch.testing.assert_close(gradient.double(), right, rtol=1e-4, atol=2e-5)
+
+
+@each_shape
+@pytest.mark.parametrize("smoothing", [0.0, 0.01])
+@pytest.mark.parametrize("step", [0.3, 1.0, "each"])
+def test_steps_of_em(shape: tuple[int, ...], smoothing: float, step: float | str):
+    """Towards the frequencies; a state that was never seen stays as it was if nothing is added to its counts."""
+    generator = torch.Generator().manual_seed(1)
+    old = table(1, *shape).reshape(-1, *shape[-2:]).clamp(-20, 20).log_softmax(-1)
+    counts = torch.rand(old.shape, generator=generator) * (torch.rand(old.shape, generator=generator) < 0.5)
+    counts[0, 0] = 0.0
+    steps = torch.rand(1, old.shape[1], generator=generator) if step == "each" else step
+    raw, family = torch.empty_like(old), Categorical(old.shape[-1])
+    family.move(raw, old, counts, smoothing, steps)
+    new = counts.double() + smoothing / old.shape[-1]
+    total = new.sum(-1, keepdim=True)
+    new = torch.where(total > 0, new / total.clamp(min=1e-300), old.double().exp())
+    rates = torch.as_tensor(steps).double().unsqueeze(-1)
+    expected = ((1 - rates) * old.double().exp() + rates * new).clamp(min=torch.finfo(torch.float32).tiny).log()
+    torch.testing.assert_close(raw.double(), expected, rtol=5e-6, atol=5e-6)
+
+
+def test_a_step_of_em_shows_what_is_not_a_number():
+    old = torch.zeros(1, 2, 4).log_softmax(-1)
+    old[0, 1, 2] = math.nan
+    raw = torch.empty_like(old)
+    Categorical(4).move(raw, old, torch.ones(1, 2, 4), 0.0, 0.5)
+    assert raw[0, 1, 2].isnan()
+    assert raw[0, 0].isfinite().all()
 
 
 def test_gradients_in_double_precision():

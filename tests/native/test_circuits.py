@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch.testing import assert_close
 
 import picirc as pc
 from cases import CASES, Case
+from picirc.learning.em import em_step
 from picirc.native import Kernels, kernels_for
 from table_circuits import Table, holes, near, with_parameters
 
@@ -27,7 +29,8 @@ CIRCUITS = {
 }
 LOOPS = {
     *("scale_rows", "add_logs", "add_scales", "mix_up"),
-    *("collect_quotients", "multiply_flows", "look_up", "max_product", "bisect", "log_softmax"),
+    *("collect_quotients", "multiply_flows", "look_up", "max_product", "bisect"),
+    *("log_softmax", "log_softmax_down", "move_logs"),
 }
 Results = list[Tensor]
 
@@ -183,6 +186,25 @@ def test_samples(both, name: str):
     assert torch.equal(fast[0], slow[0])
 
 
+def after_steps(name: str) -> Results:
+    """The parameters after a step of EM and another of gradient ascent."""
+    table = CIRCUITS[name]
+    model, x = table.model().float(), data(table, 40)
+    em_step(model, x, 0.3, 0.01)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    (-model().log_prob(x).mean()).backward()
+    optimizer.step()
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("name", CIRCUITS)
+def test_steps_of_training(both, name):
+    fast, slow, names = both(lambda: after_steps(name))
+    assert_same(fast, slow, rtol=1e-4, atol=1e-4)
+    assert "move_logs" in names
+    assert ("log_softmax_down" in names) == (name != "columns")  # which has no categories
+
+
 def test_every_loop_is_used(both):
     """By circuits that are compared here, none of them in vain; and there are no others."""
     assert set(kernels_for(torch.empty(1))._functions) == LOOPS
@@ -190,4 +212,5 @@ def test_every_loop_is_used(both):
     for name in ("tree", "graph"):
         qpc, x = free(CIRCUITS[name].qpc(dtype=torch.float32)), data(CIRCUITS[name], 3)
         used |= both(lambda qpc=qpc, x=x: [*gradients(qpc, x), qpc.mpe(x), qpc.sample(1000)])[2]
+        used |= both(partial(after_steps, name))[2]
     assert used == LOOPS

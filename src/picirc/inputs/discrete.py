@@ -295,6 +295,13 @@ class Categorical(FiniteFamily):
         """Frequencies ``(n_c + smoothing / C) / (n + smoothing)``; the smallest positive float in place of 0."""
         return log_frequencies(statistics + smoothing / self.categories, params)
 
+    def move(self, raw: Tensor, old: Tensor, statistics: Tensor, smoothing: float, step: float | Tensor) -> None:
+        """The same in one pass over memory."""
+        if native := kernels_for(raw, old, statistics):
+            native.move_logs(raw, old, statistics, torch.as_tensor(step, dtype=old.dtype).contiguous(), smoothing)
+        else:
+            super().move(raw, old, statistics, smoothing, step)
+
     def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
         """Average the probabilities."""
         return log_mix(old, new, step)

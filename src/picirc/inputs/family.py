@@ -167,6 +167,10 @@ class Family(ABC):
         """
         raise self._absent("from_statistics(params, statistics, smoothing)", "EM")
 
+    def move(self, raw: Tensor, old: Tensor, statistics: Tensor, smoothing: float, step: float | Tensor) -> None:
+        """Write the raw values after a step of mini-batch EM: the ``mix`` of the old ones and ``from_statistics``."""
+        raw.copy_(self.unconstrain(self.mix(old, self.from_statistics(old, statistics, smoothing), step)))
+
     def mix(self, old: Tensor, new: Tensor, step: float | Tensor) -> Tensor:
         """Move from ``old`` to ``new`` by ``step`` in [0, 1]: the average of mini-batch EM.
 
@@ -315,6 +319,9 @@ class _LogProbabilities(torch.autograd.Function):
     def backward(ctx: Any, *gradient: Tensor) -> tuple[Tensor, None]:
         raw, logs = ctx.saved_tensors
         found = empty(raw.shape, raw)
+        if native := kernels_for(raw, logs, gradient[0]):
+            native.log_softmax_down(found, raw, logs, gradient[0], ctx.limit)
+            return found, None
         for some, log, flow, out in zip(*map(_pieces, (raw, logs, gradient[0], found)), strict=True):
             torch.mul(log.exp(), flow.sum(-1, keepdim=True), out=out)
             torch.sub(flow, out, out=out)

@@ -24,6 +24,7 @@ from picirc.learning.history import Callback, History
 from picirc.learning.loop import Cosine, Loop, Settings, begin_training, check_finite, identity_of, mean_log_prob
 from picirc.learning.processes import Processes
 from picirc.model import Model
+from picirc.native import kernels_for
 from picirc.qpc.distribution import QPC
 from picirc.structure.trees import LatentTree
 
@@ -204,6 +205,9 @@ def _total(sums: list[Tensor], found: list[Tensor]) -> list[Tensor]:
 
 def _move(table: Tensor, old: Tensor, used: Tensor, rate: float, smoothing: float, axis: int) -> None:
     """``(1 − η) old + η new`` with new weights proportional to their counts. Rows without counts keep the old ones."""
+    if axis == -1 and (native := kernels_for(table, old, used)):
+        native.move_logs(table, old, used, old.new_full((1,), rate), smoothing, flows=True)
+        return
     tiny = torch.finfo(old.dtype).tiny
     for part in chunks(old, _PIECE):
         counts = (old[part] * used[part]).add_(smoothing / old.shape[axis])
@@ -228,5 +232,4 @@ def _move_inputs(
 ) -> None:
     """The same for the distributions of a group of inputs."""
     for part in chunks(old, _PIECE):
-        new = family.from_statistics(old[part], statistics[part], smoothing)
-        table[part] = family.unconstrain(family.mix(old[part], new, rate))
+        family.move(table[part], old[part], statistics[part], smoothing, rate)

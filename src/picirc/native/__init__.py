@@ -173,6 +173,8 @@ _SIGNATURES: dict[str, list[Any]] = {
     "collect_quotients": [_ARRAY] * 4 + [_SIZE] * 2,
     "multiply_flows": [_ARRAY] * 2 + [_SIZE] + [_FLOAT],
     "log_softmax": [_ARRAY] * 2 + [_SIZE] * 2 + [_FLOAT],
+    "log_softmax_down": [_ARRAY] * 4 + [_SIZE] * 2 + [_FLOAT],
+    "move_logs": [_ARRAY] * 4 + [_SIZE] * 3 + [_FLOAT, _INT],
     "look_up": [_ARRAY] * 3 + [_SIZE] * 4 + [_INT],
 }
 
@@ -261,6 +263,22 @@ class Kernels:
     def log_softmax(self, out: Tensor, raw: Tensor, limit: float) -> None:
         """Compute the logarithm of ``softmax`` over the last axis of ``raw``, clamped to ±limit."""
         self._call("log_softmax", (out, raw), raw.shape[:-1].numel(), raw.shape[-1], limit)
+
+    def log_softmax_down(self, out: Tensor, raw: Tensor, logs: Tensor, flows: Tensor, limit: float) -> None:
+        """Compute the gradient of ``log_softmax`` from its result and the gradient that arrives."""
+        self._call("log_softmax_down", (out, raw, logs, flows), raw.shape[:-1].numel(), raw.shape[-1], limit)
+
+    def move_logs(
+        self, out: Tensor, old: Tensor, counts: Tensor, rates: Tensor, smoothing: float, *, flows: bool = False
+    ) -> None:
+        """Compute ``log((1 − rate) exp(old) + rate · new)`` over the last axis, where ``new`` are frequencies.
+
+        ``new`` is proportional to ``counts + smoothing / values``; without counts the old distribution stays. ``rates``
+        is ``(rows,)``, repeated for all that precede. If ``flows``, ``old`` holds probabilities, and the counts
+        are ``old · counts``. The smallest normal number takes the place of smaller ones.
+        """
+        rows, values = old.shape[:-1].numel(), old.shape[-1]
+        self._call("move_logs", (out, old, counts, rates), rows, values, rates.numel(), smoothing, flows)
 
     def _call(self, name: str, tensors: tuple[Tensor | None, ...], *numbers: float) -> None:
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]

@@ -478,3 +478,86 @@ void picirc_log_softmax(float *out, const float *raw, int64_t count, int64_t val
     LogSoftmax task = {out, raw, values, limit};
     run(log_softmax_loop, &task, count, count * values, threads);
 }
+
+/* ---- log_softmax_down ---- */
+
+typedef struct {
+    float *out;
+    const float *raw, *logs, *flows;
+    int64_t values;
+    float limit;
+} LogSoftmaxDown;
+
+static inline float positive_exponential(float x) { return x < LEAST ? 0.0f : exponential(x); }
+
+static void log_softmax_down_loop(const void *task, int64_t begin, int64_t end) {
+    const LogSoftmaxDown t = *(const LogSoftmaxDown *)task;
+    int64_t even = t.values / LANES * LANES;
+    for (int64_t item = begin; item < end; item++) {
+        const float *raw = t.raw + item * t.values, *logs = t.logs + item * t.values;
+        const float *flows = t.flows + item * t.values;
+        float *restrict out = t.out + item * t.values, sums[LANES] = {0}, sum = 0.0f;
+        for (int64_t j = 0; j < even; j += LANES)
+            for (int l = 0; l < LANES; l++) sums[l] += flows[j + l];
+        for (int64_t j = even; j < t.values; j++) sum += flows[j];
+        for (int l = 0; l < LANES; l++) sum += sums[l];
+        for (int64_t j = 0; j < t.values; j++) {
+            float found = flows[j] - positive_exponential(logs[j]) * sum;
+            out[j] = fabsf(raw[j]) > t.limit ? 0.0f : found;
+        }
+    }
+}
+
+void picirc_log_softmax_down(float *out, const float *raw, const float *logs, const float *flows, int64_t count,
+                             int64_t values, float limit, int threads) {
+    LogSoftmaxDown task = {out, raw, logs, flows, values, limit};
+    run(log_softmax_down_loop, &task, count, count * values, threads);
+}
+
+/* ---- move_logs ---- */
+
+typedef struct {
+    float *out;
+    const float *old, *counts, *rates;
+    int64_t values, states;
+    float smoothing;
+    int flows;
+} MoveLogs;
+
+/* The old values are logarithms and the counts are counts, or the former are probabilities and the latter flows. */
+static inline __attribute__((always_inline)) void move_row(float *restrict out, const float *restrict old,
+                                                           const float *restrict counts, int64_t values, float rate,
+                                                           float smoothing, int flows) {
+    int64_t even = values / LANES * LANES;
+    float sums[LANES] = {0}, total = 0.0f, share = smoothing / (float)values;
+    for (int64_t j = 0; j < values; j++) out[j] = (flows ? old[j] * counts[j] : counts[j]) + share;
+    for (int64_t j = 0; j < even; j += LANES)
+        for (int l = 0; l < LANES; l++) sums[l] += out[j + l];
+    for (int64_t j = even; j < values; j++) total += out[j];
+    for (int l = 0; l < LANES; l++) total += sums[l];
+    int known = total > FLT_MIN; /* otherwise nothing was counted, and the old distribution stays */
+    float rest = known ? 1.0f - rate : 1.0f, part = known ? rate / total : 0.0f;
+    for (int64_t j = 0; j < values; j++) {
+        float value = rest * (flows ? old[j] : positive_exponential(old[j])) + (known ? part * out[j] : 0.0f);
+        value = value < FLT_MIN ? FLT_MIN : value;
+        out[j] = value == value ? logarithm(value) : value;
+    }
+}
+
+static void move_logs_loop(const void *task, int64_t begin, int64_t end) {
+    const MoveLogs t = *(const MoveLogs *)task;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t start = item * t.values;
+        float rate = t.rates[item % t.states];
+        if (t.flows)
+            move_row(t.out + start, t.old + start, t.counts + start, t.values, rate, t.smoothing, 1);
+        else
+            move_row(t.out + start, t.old + start, t.counts + start, t.values, rate, t.smoothing, 0);
+    }
+}
+
+void picirc_move_logs(float *out, const float *old, const float *counts, const float *rates, int64_t count,
+                      int64_t values, int64_t states, float smoothing, int flows, int threads) {
+    MoveLogs task = {out, old, counts, rates, values, states, smoothing, flows};
+    run(move_logs_loop, &task, count, count * values, threads);
+}
