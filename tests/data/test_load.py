@@ -29,6 +29,10 @@ def test_the_names():
         "accidents",
         "dna",
         "bbc",
+        "plants",
+        "bnetflix",
+        "pumsb_star",
+        "mushrooms",
     } < set(known)
     splits = {"balanced", "byclass", "bymerge", "digits", "letters", "mnist"}
     assert {name for name in known if name.startswith("emnist")} == {f"emnist-{split}" for split in splits}

@@ -118,6 +118,11 @@ BINARY_SHA256 = {
         "f6a37bd58cdb6745725628be19dfd3b9b795082faa8ca771b8f27dbf4a5ff46d",
         "7116fce92a1f3d610cee673a974c8c9895957ee07ce6f086b431ee296aa7734a",
     ),
+    "bnetflix": (
+        "73c87cf0635ec734cc0726a5c644b904ff33e81ea51f1049db0e77b787ebad7c",
+        "7f0a3e597c6f305f707f9ecd2b2aa523c576cdb17fdc5d902fc832ebea5163de",
+        "af73990782fd2f146d96059855c4f3bbb6a7a7caefc417ff620a3ed1415a2395",
+    ),
     "dna": (
         "bb8de0ca4b6ad9b610036b7a302962ebecd4b504354b14c02c7d0bee48d207d9",
         "4b0fc89cda5eaf5c75926e281afb6af99de194a546070d5b81b524ba251f4f3f",
@@ -128,10 +133,25 @@ BINARY_SHA256 = {
         "91df833941e189265345898d3f63211560c2456df599f34beee8e95381ee7524",
         "346044fb561cf18f284f7e9d5896178b03048991b6ebb6f7482885fccbc16082",
     ),
+    "mushrooms": (
+        "465c712c066bbbee3ccceded24bbe42b4c379df67b524e28cce9bf3a8b83f27b",
+        "5a067e6854df71623415e6adc8e913cbff766637a324788882ba800907aa5385",
+        "313c5f04b5d0a18bee2f2ffa264be265d09f5362aad6f714637acd9552f81aa0",
+    ),
     "nltcs": (
         "e547a7aedad1dd2f7177030881ab1b92c7e24ae5464c71a0f1f89daecaf52b30",
         "93bbbf5c6febdc9bc6e5b5bfab636f4dc0685ab2896d24b23dd267794c3bfcf6",
         "f9ffa6b74b27dc03bee3203d157ee31079e80b13be40d0c0093d635c25aed523",
+    ),
+    "plants": (
+        "1fb1219ff94068d12a563f9e81f8889a1885f41e867884cff608669300c6848f",
+        "47834ed318b2d74f48e4b083226ef47fd446d41986012ceae19d230574821b34",
+        "95f53c033cd1d86467aec2610dc5bfe014534206c2da4919f73bcab246ab8755",
+    ),
+    "pumsb_star": (
+        "27e610b5f9f507f94ebf8a227f8b96cc59d7eed51e06ee5d2fe8353afbc1524c",
+        "6a491d1ea64eb0249dddd168fdddeef88aa21001a933eb7309603b6466187af8",
+        "b2da195314ac17f9d8d171743c5f98a28ea9583332a52d34aa228ff2e11aa8e7",
     ),
 }
 
@@ -140,7 +160,7 @@ DEBD_HOME = "https://raw.githubusercontent.com/arranger1044/DEBD/80a4906dcf3b346
 
 
 def binary_set(name: str) -> FileSet:
-    """Return the files of a binary data set. Only the six with known checksums can be downloaded."""
+    """Return the files of a binary data set. Only those with known checksums can be downloaded."""
     public = name in BINARY_SHA256
     checksums = BINARY_SHA256.get(name, ("", "", ""))
     names = (f"{name}.{part}.data" for part in ("train", "valid", "test"))
