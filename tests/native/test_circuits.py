@@ -29,7 +29,7 @@ CIRCUITS = {
 }
 LOOPS = {
     *("scale_rows", "add_logs", "add_scales", "mix_up"),
-    *("collect_quotients", "multiply_flows", "look_up", "max_product", "bisect"),
+    *("collect_quotients", "multiply_flows", "look_up", "count_values", "max_product", "bisect"),
     *("log_softmax", "log_softmax_down", "move_logs"),
 }
 Results = list[Tensor]

@@ -354,6 +354,25 @@ def test_tables_are_looked_up(native: Kernels, generator: torch.Generator, state
             assert_array_equal(out, np.take_along_axis(whole, codes.long().numpy()[:, None], 2))
 
 
+@every_shape
+@pytest.mark.parametrize("shared", [False, True])
+def test_values_are_counted(native: Kernels, generator: torch.Generator, states: int, batch: int, shared: bool):
+    for fold in folds(states, batch):
+        for values in (1, 2, 5):
+            weights = torch.randint(8, (fold, states, batch), generator=generator).float()  # sums of integers are exact
+            codes = torch.randint(values, (fold, batch), generator=generator, dtype=torch.int32)
+
+            def compute(values: int = values, weights: Tensor = weights, codes: Tensor = codes) -> tuple[Tensor]:
+                out = torch.full((1 if shared else len(weights), states, values), 7.0)
+                native.count_values(out, weights, codes)
+                return (out,)
+
+            (out,) = with_threads(compute)
+            marked = codes.numpy()[:, :, None] == np.arange(values)  # (fold, batch, values)
+            expected = np.einsum("fsb,fbv->fsv", weights.numpy(), marked)
+            assert_array_equal(out, expected.sum(0, keepdims=True) if shared else expected)
+
+
 def test_exponentials_over_the_whole_range(native: Kernels):
     exponents = torch.linspace(LEAST - 1, HEADROOM, 2**19).view(1, -1, 1).repeat(1, 1, 2)
     rows, shift = (exponents - HEADROOM).contiguous(), torch.empty(1, 1, 2)

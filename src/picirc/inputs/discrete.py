@@ -355,8 +355,7 @@ read_table: Callable[[Tensor, Tensor], Tensor] = _Read.apply
 def look_up(table: Tensor, codes: Tensor, out: Tensor) -> None:
     """``read_table`` into ``out``, without a gradient."""
     native = kernels_for(table, out)
-    # A compiled loop would read beyond the table, where PyTorch raises an error.
-    if native and int(codes.min()) >= 0 and int(codes.max()) < table.shape[2]:
+    if native and _within(codes, table.shape[2]):
         native.look_up(table, codes.int(), out)
     else:
         torch.gather(table.expand(len(codes), -1, -1), 2, _each_state(codes, table.shape[1]), out=out)
@@ -365,9 +364,13 @@ def look_up(table: Tensor, codes: Tensor, out: Tensor) -> None:
 def count_values(weights: Tensor, codes: Tensor, values: int, *, shared: bool) -> Tensor:
     """Sum weights ``(F, K, B)`` by the codes ``(F, B)``: ``(F, K, C)``, or ``(1, K, C)`` if shared."""
     folds, states, _ = weights.shape
+    counts = empty((1 if shared else folds, states, values), weights)
+    native = kernels_for(weights, counts)
+    if native and _within(codes, values):
+        native.count_values(counts, weights, codes.int())
+        return counts
     if not shared:
-        counts = empty((folds, states, values), weights).zero_()
-        return counts.scatter_add_(2, _each_state(codes, states), weights)
+        return counts.zero_().scatter_add_(2, _each_state(codes, states), weights)
     total = weights.new_zeros(states, values)
     # A few variables at a time are brought into the order (state, variable, row), within the cache.
     for some, part in zip(codes.split(_FOLDS), weights.split(_FOLDS), strict=True):
@@ -394,6 +397,11 @@ def sum_table(table: Tensor, first: Tensor, last: Tensor) -> Tensor:
             return total
         blocks = torch.logaddexp(blocks[..., :-width], blocks[..., width:])
         width *= 2
+
+
+def _within(codes: Tensor, values: int) -> bool:
+    """Whether all codes are entries of a table. A compiled loop would go beyond it where PyTorch raises an error."""
+    return not codes.numel() or (int(codes.min()) >= 0 and int(codes.max()) < values)
 
 
 def _each_state(codes: Tensor, states: int) -> Tensor:

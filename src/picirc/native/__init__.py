@@ -176,6 +176,7 @@ _SIGNATURES: dict[str, list[Any]] = {
     "log_softmax_down": [_ARRAY] * 4 + [_SIZE] * 2 + [_FLOAT],
     "move_logs": [_ARRAY] * 4 + [_SIZE] * 3 + [_FLOAT, _INT],
     "look_up": [_ARRAY] * 3 + [_SIZE] * 4 + [_INT],
+    "count_values": [_ARRAY] * 3 + [_SIZE] * 4 + [_INT],
 }
 
 
@@ -259,6 +260,16 @@ class Kernels:
         """
         fold, states, batch = out.shape
         self._call("look_up", (table, codes, out), fold, states, table.shape[2], batch, len(table) == 1)
+
+    def count_values(self, out: Tensor, weights: Tensor, codes: Tensor) -> None:
+        """Compute ``out[f, s, c]``, the sum of ``weights[f, s, b]`` over the b with ``codes[f, b] = c``.
+
+        ``out`` is ``(fold or 1, states, values)``; one that is shared sums over all folds. ``codes`` has 32-bit
+        integers.
+        """
+        fold, states, batch = weights.shape
+        shared = len(out) < fold
+        self._call("count_values", (out, weights, codes), fold, states, batch, out.shape[2], shared)
 
     def log_softmax(self, out: Tensor, raw: Tensor, limit: float) -> None:
         """Compute the logarithm of ``softmax`` over the last axis of ``raw``, clamped to ±limit."""

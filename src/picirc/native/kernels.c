@@ -322,6 +322,50 @@ void picirc_look_up(const float *table, const int32_t *codes, float *out, int64_
     run(look_up_loop, &task, fold * states, fold * states * batch, threads);
 }
 
+/* ---- count_values ---- */
+
+enum { TOGETHER = 8 };
+
+typedef struct {
+    float *out;
+    const float *weights;
+    const int32_t *codes;
+    int64_t fold, states, batch, values, groups;
+    int shared;
+} CountValues;
+
+/* Neighbours often have the same code, and an addition waits for the one before; those of other states need not. */
+static inline __attribute__((always_inline)) void count_group(const CountValues *t, float *restrict out, int64_t fold,
+                                                              int64_t first, int64_t states) {
+    const float *weights = t->weights + (fold * t->states + first) * t->batch;
+    const int32_t *codes = t->codes + fold * t->batch;
+    for (int64_t b = 0; b < t->batch; b++)
+        for (int64_t s = 0; s < states; s++) out[s * t->values + codes[b]] += weights[s * t->batch + b];
+}
+
+static void count_loop(const void *task, int64_t begin, int64_t end) {
+    const CountValues t = *(const CountValues *)task;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t first = item % t.groups * TOGETHER, states = t.states - first < TOGETHER ? t.states - first : TOGETHER;
+        int64_t fold = t.shared ? 0 : item / t.groups, last = t.shared ? t.fold : fold + 1;
+        float *out = t.out + (fold * t.states + first) * t.values;
+        memset(out, 0, (size_t)(states * t.values) * sizeof *out);
+        for (; fold < last; fold++) {
+            if (states == TOGETHER)
+                count_group(&t, out, fold, first, TOGETHER);
+            else
+                count_group(&t, out, fold, first, states);
+        }
+    }
+}
+
+void picirc_count_values(float *out, const float *weights, const int32_t *codes, int64_t fold, int64_t states,
+                         int64_t batch, int64_t values, int shared, int threads) {
+    int64_t groups = (states + TOGETHER - 1) / TOGETHER;
+    CountValues task = {out, weights, codes, fold, states, batch, values, groups, shared};
+    run(count_loop, &task, shared ? groups : fold * groups, fold * states * batch, threads);
+}
+
 /* ---- collect_quotients ---- */
 
 typedef struct {
