@@ -263,23 +263,27 @@ class PIC(Model):
         return rules[0] if len(rules) == 1 else Rules(tuple(rules))
 
     def weight_decay(self, rows: int) -> float:
-        """Decay pulls towards independent columns, and the trees of a mixture, which see fewer rows, to each other.
+        """Decay pulls latents towards independence, and the trees of a mixture, which see fewer rows, to each other.
 
         Chosen on six binary data sets with 1,600 to 16,000 rows.
         """
         return min(5.0, 8000 / rows) * math.sqrt(self.copies)
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Frequencies of Fourier features do not decay: small ones would make a net smooth, not columns independent.
+        """Integral nets decay, which makes their latents independent; input nets do only if no latent has a parent.
 
+        Frequencies of Fourier features do not decay: small ones would make a net smooth, not columns independent.
         Correlations start at zero and seldom stay small, so they do not decay either, and take longer steps.
         """
         banks = [bank for bank in (*self.integrals, *self.inputs) if isinstance(bank, Bank)]
         frequencies = [p for bank in banks if bank.features.fourier for p in bank.features.parameters()]
-        own = {*self.correlations, *frequencies, *self.shares}
+        free = {*frequencies, *self.shares}
+        if any(block.new for block in self.plan.blocks):
+            free.update(self.inputs.parameters())
+        own = free.union(self.correlations)
         groups = [g._replace(parameters=[p for p in g.parameters if p not in own]) for g in super().parameter_groups()]
         correlations = ParameterGroup(list(self.correlations), decay=False, speed=_CORRELATION_SPEED)
-        return [*groups, ParameterGroup([*frequencies, *self.shares], decay=False), correlations]
+        return [*groups, ParameterGroup([p for p in self.parameters() if p in free], decay=False), correlations]
 
     def begin_training(self, x: Tensor, generator: torch.Generator) -> None:
         """Start the input nets from the distribution of each column, in the units of that column."""

@@ -201,6 +201,15 @@ def test_low_precision_keeps_distributions_exact():
         torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
 
 
+def test_input_nets_decay_only_if_no_latent_has_a_parent():
+    tree, star = pc.PIC(pc.chain(3), pc.Bernoulli(), width=4), pc.PIC(pc.star(3), pc.Bernoulli(), width=4, dims=2)
+    for model, decays in ((tree, False), (star, True)):
+        decaying = {id(p) for group in model.parameter_groups() if group.decay for p in group.parameters}
+        assert (id(model.inputs[0].head) in decaying) is decays
+        assert (id(model.inputs[0].hidden) in decaying) is decays
+    assert id(tree.integrals[0].head) in {id(p) for g in tree.parameter_groups() if g.decay for p in g.parameters}
+
+
 def test_every_parameter_is_in_one_group():
     pic = pc.PIC(pc.LatentTree((-1, 0), ((0, 1), (2,))), pc.Gaussian(), width=4, correlated=True)
     both = pc.Ensemble([pic, copy.deepcopy(pic)])
