@@ -63,6 +63,15 @@ def test_columns_with_one_spike_share_a_family(rows):
         np.testing.assert_allclose(schema[name].decode(codes[:, schema.index(name)]), wide[name])
 
 
+def test_codes_keep_the_order_of_the_values(model, rows):
+    """Also between a far spike and the other values, where the line beyond the last knot may pass the spike's code."""
+    for name in ("zero", "sentinel"):
+        values = np.unique([*rows[name], -1e6, -1200.0, -999.0, -998.0, -900.0, -1.0, 1e6])
+        assert (np.diff(model.schema[name].encode(read_frame({name: values}).cells(name))) >= 0).all()
+    found = model.probability({"sentinel": pc.between(None, -900.0)})
+    assert found == pytest.approx(model.probability({"sentinel": -999.0}), rel=1e-9)
+
+
 def test_what_is_declared_counts(rows):
     schema = Schema.infer(rows, {"zero": "gaussian", "normal": "scores"})
     assert [schema[name].kind for name in ("zero", "normal")] == ["gaussian", "scores"]

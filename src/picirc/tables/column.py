@@ -306,7 +306,10 @@ class Column:
             found: Numbers = line.codes[start] + (values - line.values[start]) / line.slopes[piece]
         found = np.asarray(np.clip(found, -FARTHEST, FARTHEST), np.float64)
         for spike, atom in zip(self.spikes, getattr(self.family, "atoms", ()), strict=True):
-            found = np.where(values == spike, atom, found)
+            # Beyond its knots the line may pass the atom of a far spike, but codes keep the order of the values.
+            apart = _ROUNDING * max(1.0, abs(atom))
+            beside = np.where(values < spike, np.minimum(found, atom - apart), np.maximum(found, atom + apart))
+            found = np.where(values == spike, atom, beside)
         return found
 
     def _from_scores(self, codes: Numbers, ends: tuple[float | None, float | None]) -> Numbers:
