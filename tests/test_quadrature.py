@@ -450,6 +450,19 @@ def test_randomly_shifted_points_are_unbiased(base):
     assert rule.rule is base
 
 
+@pytest.mark.parametrize("points", [8, pc.sobol(8, 2), pc.tensor_grid(pc.midpoint(3), 2)])
+def test_points_that_settle_end_at_those_of_their_rule(points):
+    rule, rng = pc.shifted(points, settle=True), np.random.default_rng(0)
+    np.testing.assert_allclose(rule.random(rng, 0.0).points, rule.rule.points, atol=1e-12)
+    far, near = (np.random.default_rng(1) for _ in range(2))
+    wide, narrow = rule.random(far), rule.random(near, 1e-3)
+    assert np.abs(narrow.points - rule.rule.points).max() < 0.1 * np.abs(wide.points - rule.rule.points).max()
+    np.testing.assert_array_equal(wide.points, pc.shifted(points).random(np.random.default_rng(1)).points)
+    assert rule.resize(16).settle
+    assert rule != pc.shifted(points)
+    assert "settling" in repr(rule)
+
+
 def test_a_tensor_grid_is_the_product_of_its_rules():
     rule = pc.tensor_grid(pc.gauss_hermite(5), 2)
     mean, covariance = moments(rule)

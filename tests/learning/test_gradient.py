@@ -305,10 +305,30 @@ def test_a_random_rule_is_validated_on_twice_the_points():
         assert history.records[0]["valid"] == pc.mean_log_prob(trained(pc.simpson(5)), X)
 
 
+def test_points_settle_as_steps_become_small(monkeypatch):
+    shifts: list[float] = []
+    draw = pc.RandomRule.draw
+
+    def noted(rule, shift):
+        shifts.append(abs(float(shift) - 0.5))
+        return draw(rule, shift)
+
+    monkeypatch.setattr(pc.RandomRule, "draw", noted)
+    pic, history = pc.fit(make_pic(), X, X, rule=pc.shifted(6, settle=True), schedule=FAST, steps=40, validate_every=40)
+    judged, *moved = shifts
+    assert len(moved) == 40
+    assert max(moved[5:20]) > 0.3  # as far as without settling
+    assert max(moved[-4:]) < 0.08  # a tenth of a cell: FAST ends at a twentieth of its first step
+    assert judged == 0  # validation takes the points that the model will be used with
+    with torch.no_grad():
+        found = pc.mean_log_prob(pic(pc.midpoint(6)), X)
+    assert history.records[-1]["valid"] == pytest.approx(found, rel=1e-6)
+
+
 def test_a_coarse_beginning_has_half_the_points(monkeypatch):
     sizes: list[int] = []
     draw = pc.RandomRule.random
-    monkeypatch.setattr(pc.RandomRule, "random", lambda rule, source: sizes.append(len(rule)) or draw(rule, source))
+    monkeypatch.setattr(pc.RandomRule, "random", lambda rule, *how: sizes.append(len(rule)) or draw(rule, *how))
     pc.fit(make_pic(), X, rule=pc.shifted(8), coarse=0.6, steps=5)
     assert sizes == [4, 4, 4, 8, 8]
 

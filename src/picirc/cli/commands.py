@@ -13,7 +13,7 @@ from cyclopts import Group, Parameter, validators
 
 from picirc.errors import ArgumentError
 
-Rule = Literal["shifted", "midpoint", "trapezoidal", "simpson", "gauss-legendre", "clenshaw-curtis"]
+Rule = Literal["shifted", "settling", "midpoint", "trapezoidal", "simpson", "gauss-legendre", "clenshaw-curtis"]
 Sharing = Literal["none", "composite", "full"]
 Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO, TypeGuard
 
@@ -70,6 +71,7 @@ MAKER = "picirc fit"  # marks summaries that this command line wrote and can rea
 
 RULES: dict[str, Callable[[int], Rule | RandomRule]] = {
     "shifted": shifted,
+    "settling": partial(shifted, settle=True),
     "midpoint": midpoint,
     "trapezoidal": trapezoidal,
     "simpson": simpson,

@@ -68,7 +68,7 @@ def fit(
     """Maximise the likelihood by gradient ascent.
 
     Each step integrates a PIC anew. A random rule (``pc.shifted``, the default) also draws new points, so that the nets
-    learn the integral instead of one grid. Validation uses twice as many points.
+    learn the integral instead of one grid. Validation uses twice as many points, or as many if they settle.
 
     Args:
         model: A PIC, an HCLT, any other model, or a circuit whose functions are modules. It is not changed. A PIC
@@ -154,7 +154,7 @@ def fit(
     loop = Loop(settings, own, solver, variables, identity)
     step = _Step(
         own, chosen, solver, batches, processes, clip, accumulate, autocast, seed, target, emphasis, steps // 4,
-        round(coarse * steps),
+        round(coarse * steps), schedule.high,
     )  # fmt: skip
     history = loop.run(step, validate, lambda number: schedule(number, steps))
     own.end_training()
@@ -188,6 +188,7 @@ class _Step:
     emphasis: float = 1.0
     labelled: int = 0  # for this many steps the model decides which slice learns which row
     coarse: int = 0  # so many steps have half the points
+    high: float = 1.0  # the largest step size; points that settle come to rest as steps fall from half of it to zero
 
     def __call__(self, number: int, size: float) -> float:
         """Take a step and return the mean log-likelihood of its batch."""
@@ -196,7 +197,8 @@ class _Step:
         self.solver.zero_grad(set_to_none=True)
         own, count = self.batches.part(number, self.processes)
         total = 0.0
-        rule = _drawn(self.rule if number >= self.coarse else _coarser(self.rule), self.seed, number)
+        spread = min(1.0, 2 * size / self.high)
+        rule = _drawn(self.rule if number >= self.coarse else _coarser(self.rule), self.seed, number, spread)
         slices = self.model.slices(rule)
         for part in own.chunk(self.accumulate) if len(own) else ():  # a small batch leaves some processes without rows
             total += self._backward(slices, part, count, number)
@@ -255,15 +257,15 @@ class _Step:
         return qpc.log_prob(part)
 
 
-def _drawn(rule: AnyRule | None, seed: int, step: int) -> AnyRule | None:
+def _drawn(rule: AnyRule | None, seed: int, step: int, spread: float) -> AnyRule | None:
     """The rule of a step. A random one depends on seed and step only, so that resumed trainings draw the same."""
     source = np.random.default_rng([seed, step, 1])
-    return _each(rule, lambda one: one.random(source))
+    return _each(rule, lambda one: one.random(source, spread if one.settle else 1.0))
 
 
 def _validation_rule(rule: AnyRule | None) -> AnyRule | None:
-    """The rule itself if it is fixed. A random rule is validated on more points, as it is used after training."""
-    return _each(rule, lambda one: one.resize(2 * len(one)).rule)
+    """The rule as it is used after training: with more points if it is random and they do not settle."""
+    return _each(rule, lambda one: (one if one.settle else one.resize(2 * len(one))).rule)
 
 
 def _coarser(rule: AnyRule | None) -> AnyRule | None:
