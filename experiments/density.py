@@ -32,6 +32,7 @@ RULES: Mapping[str, Callable[[int], Any]] = {
     "gauss_legendre": pc.gauss_legendre,
     "midpoint": pc.midpoint,
     "shifted": pc.shifted,
+    "settling": partial(pc.shifted, settle=True),
 }
 
 

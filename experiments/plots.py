@@ -22,9 +22,9 @@ from harness import Record
 # The palette of Okabe and Ito; every series has a marker of its own as well.
 BLUE, RED, GREEN, PINK, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
 COLOURS = {"hclt-em": ORANGE, "hclt-adam": RED, "pic-paper": PINK, "pic-ours": SKY}
-COLOURS |= {"em": ORANGE, "adam": RED, "paper": PINK, "pic": BLUE, "fixed": GREEN}
+COLOURS |= {"em": ORANGE, "adam": RED, "paper": PINK, "pic": BLUE, "settled": "#000000", "fixed": GREEN}
 MARKERS = {"hclt-em": "s", "hclt-adam": "D", "pic-paper": "^", "pic-ours": "o"}
-MARKERS |= {"em": "s", "adam": "D", "paper": "^", "pic": "o", "fixed": "v"}
+MARKERS |= {"em": "s", "adam": "D", "paper": "^", "pic": "o", "settled": "*", "fixed": "v"}
 NAMES = {
     "hclt-em": "HCLT, EM",
     "hclt-adam": "HCLT, Adam",
@@ -34,6 +34,7 @@ NAMES = {
     "adam": "HCLT, Adam",
     "paper": "PIC as in the paper",
     "pic": "PIC of picirc",
+    "settled": "PIC of picirc, points that settle",
     "fixed": "PIC of picirc, fixed points",
     "mnist": "MNIST",
     "fashion-mnist": "Fashion-MNIST",
@@ -94,7 +95,7 @@ def paired_scatter(records: Sequence[Record], baselines: Sequence[str], path: Pa
     states = sorted({r["settings"]["states"] for r in records})
     pics = [
         name
-        for name in ("pic-paper", "pic-ours", "paper", "pic", "fixed")
+        for name in ("pic-paper", "pic-ours", "paper", "pic", "settled", "fixed")
         if any(r["settings"]["model"] == name for r in records)
     ]
     columns = len(baselines) if len(baselines) > 1 else len(data)

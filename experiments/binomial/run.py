@@ -32,7 +32,7 @@ def summary(records: Sequence[Record]) -> str:
     """How often each PIC is ahead."""
     found = []
     for data in dict.fromkeys(r["settings"]["data"] for r in records):
-        for name in ("pic", "fixed", "paper"):
+        for name in ("pic", "settled", "fixed", "paper"):
             ahead, pairs = images.duels(records, data, name, "adam")
             found.append(f"{NAMES.get(data, data)}: {NAMES[name]} ahead in {ahead} of {pairs}")
     return "; ".join(found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a result depends on the seed: PICs on MNIST after 1,000 steps, with ten seeds; moving and fixed points."""
+"""How much a result depends on the seed: PICs on MNIST, 1,000 steps, ten seeds; points that move, settle or stay."""
 
 from __future__ import annotations
 
