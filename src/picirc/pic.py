@@ -258,8 +258,11 @@ class PIC(Model):
         return self.usual_rule() if rule is None else self._check_rule(rule)
 
     def usual_rule(self, points: int = 32, vectors: int = 1024) -> RandomRule | Rules:
-        """Shifted points for latents that are numbers, shifted Sobol points for vectors."""
-        rules = [shifted(points) if dims == 1 else shifted(sobol(vectors, dims)) for dims in self._kinds.values()]
+        """Shifted points that settle for latents that are numbers, shifted Sobol points for vectors."""
+        rules = [
+            shifted(points, settle=True) if dims == 1 else shifted(sobol(vectors, dims))
+            for dims in self._kinds.values()
+        ]
         return rules[0] if len(rules) == 1 else Rules(tuple(rules))
 
     def weight_decay(self, rows: int) -> float:

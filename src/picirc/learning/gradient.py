@@ -67,15 +67,16 @@ def fit(
 ) -> tuple[AnyModel, History]:
     """Maximise the likelihood by gradient ascent.
 
-    Each step integrates a PIC anew. A random rule (``pc.shifted``, the default) also draws new points, so that the nets
-    learn the integral instead of one grid. Validation uses twice as many points, or as many if they settle.
+    Each step integrates a PIC anew. A random rule (``pc.shifted``) also draws new points, so that the nets learn the
+    integral instead of one grid. Validation uses twice as many points, or as many if they settle.
 
     Args:
         model: A PIC, an HCLT, any other model, or a circuit whose functions are modules. It is not changed. A PIC
             or HCLT without training starts from input distributions that fit the columns of the data.
         train: ``(rows, variables)``: a tensor, an array, a memory-mapped file, or a loader of batches. NaN is missing.
         valid: Data of the same form for early stopping. Without it the training likelihood decides.
-        rule: The quadrature rule of a PIC, by default ``pc.shifted(32)``, or 1,024 shifted Sobol points for vectors.
+        rule: The quadrature rule of a PIC. By default ``pc.shifted(32, settle=True)``, and the model is then best on
+            the points of ``model()``; for vectors 1,024 shifted Sobol points.
         coarse: The fraction of the steps, at the beginning, that use half as many points of a random rule. Such a step
             takes a quarter of the time, so with 64 points or more ``coarse=0.7`` reaches the same quality sooner.
         batch_size: Rows per batch.
