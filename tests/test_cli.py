@@ -145,12 +145,12 @@ def test_fit_leaves_everything_that_is_needed(run, tmp_path):
     assert summary == pc.io.describe(out / "model")["summary"]
     assert summary["configuration"]["seed"] == 3
     assert summary["data"]["image_shape"] == [8, 8]
-    assert summary["query"] == {"rule": "shifted", "points": 8}
+    assert summary["query"] == {"rule": "settling", "points": 4}
     model = pc.load(out / "model")
     assert isinstance(model, pc.PIC)
     assert model.input_sharing == "full"  # the pixels of an image are of one finite family
     data = pc.data.load("digits")
-    mean = pc.mean_log_prob(model(pc.midpoint(8)), data.test)
+    mean = pc.mean_log_prob(model(pc.midpoint(4)), data.test)
     assert summary["test"]["bits"] == pytest.approx(pc.bits_per_dimension(mean, 64))
     assert f"{summary['test']['bits']:.4f} bits per dimension" in printed
     assert summary["seconds"] > 0

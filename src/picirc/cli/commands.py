@@ -132,7 +132,7 @@ class ModelOptions:
     structure: Literal["hclt-tree", "chain", "quad-tree", "quad-graph", "random", "random-regions"] = "hclt-tree"
     product: Literal["cp", "tucker"] = "cp"
     points: Annotated[int | None, Parameter(name=("--points", "--states"))] = None
-    rule: Rule = "shifted"
+    rule: Rule = "settling"
     width: int | None = None
     sharing: Sharing | None = None
     input_sharing: Sharing | None = None

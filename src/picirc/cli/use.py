@@ -117,7 +117,7 @@ class Saved:
         if self.of_table:
             return QueryOptions(rule="shifted", points=2 * take(take(self.description, "table", dict), "points", int))
         if not self.notes.get("query"):
-            return QueryOptions(rule="shifted", points=64)
+            return QueryOptions(rule="settling", points=32)
         noted = take(self.notes, "query", dict)
         points = check_integer("points", noted.get("points"), most=_MOST_POINTS)
         choice(noted, "rule", RULES)
