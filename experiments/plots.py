@@ -33,7 +33,7 @@ NAMES = {
     "em": "HCLT, EM",
     "adam": "HCLT, Adam",
     "paper": "PIC as in the paper",
-    "pic": "PIC of picirc",
+    "pic": "PIC of picirc, points that move",
     "settled": "PIC of picirc, points that settle",
     "fixed": "PIC of picirc, fixed points",
     "mnist": "MNIST",

@@ -34,5 +34,6 @@ def summary(records: Sequence[Record]) -> str:
     for data in dict.fromkeys(r["settings"]["data"] for r in records):
         for name in ("pic", "settled", "fixed", "paper"):
             ahead, pairs = images.duels(records, data, name, "adam")
-            found.append(f"{NAMES.get(data, data)}: {NAMES[name]} ahead in {ahead} of {pairs}")
+            if pairs:
+                found.append(f"{NAMES.get(data, data)}: {NAMES[name]} ahead in {ahead} of {pairs}")
     return "; ".join(found)

@@ -38,11 +38,14 @@ def _best(records: Sequence[Record], data: str) -> str:
         if own:
             chosen = min(own, key=lambda r: float(r["figures"]["valid"]))
             found.append(f"{chosen['figures']['test']:.3f} ({NAMES[chosen['settings']['model']]})")
-    ahead, pairs = duels(records, data)
-    return f"{NAMES.get(data, data)} {', '.join(found)}; {NAMES['pic']} ahead of EM in {ahead} of {pairs} pairs"
+    for name in ("settled", "pic"):
+        ahead, pairs = duels(records, data, name)
+        if pairs:
+            found.append(f"{NAMES[name]} ahead of EM in {ahead} of {pairs} pairs")
+    return f"{NAMES.get(data, data)} {', '.join(found)}"
 
 
-def duels(records: Sequence[Record], data: str, ours: str = "pic", other: str = "em") -> tuple[int, int]:
+def duels(records: Sequence[Record], data: str, ours: str, other: str = "em") -> tuple[int, int]:
     """How many pairs of the same N, B and seed one model wins, and how many there are."""
     bits = {
         (s["model"], s["states"], s["batch"], s["seed"]): r["figures"]["test"]

@@ -152,7 +152,7 @@ def draw(records: Sequence[Record], folder: Path) -> None:
             panel.set_title(NAMES[model], fontsize=9.5)
             panel.set_ylabel("gain, 0.001 bits a variable")
             light_grid(panel, "y")
-        legend_below(panels[0, 0], entries)
+        legend_below(panels[0, 0], entries, columns=2)
 
 
 def summary(records: Sequence[Record]) -> str:
