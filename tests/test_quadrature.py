@@ -491,6 +491,7 @@ def test_vector_rules_are_refined(rule):
         (lambda: pc.VectorRule("mine", np.zeros((3, 2)), np.ones(2)), "points, weights: expected arrays of shapes"),
         (lambda: pc.VectorRule("mine", np.zeros((3, 2)), np.ones(3)).refine(), "made by hand"),
         (lambda: pc.shifted(pc.sobol(8, 2)).draw(0.5), r"shift: expected 2 numbers in \[0, 1\)"),
+        (lambda: pc.shifted(8, settle="no"), "settle: expected True or False, got 'no'"),
     ],
 )
 def test_wrong_vector_rules_are_refused(make, message):

@@ -255,6 +255,8 @@ class RandomRule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", check_integer("n", self.n))
+        if not isinstance(self.settle, bool):
+            raise ArgumentError("settle", "True or False", repr(self.settle))
 
     def __len__(self) -> int:
         return self.n

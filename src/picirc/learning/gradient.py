@@ -75,8 +75,8 @@ def fit(
             or HCLT without training starts from input distributions that fit the columns of the data.
         train: ``(rows, variables)``: a tensor, an array, a memory-mapped file, or a loader of batches. NaN is missing.
         valid: Data of the same form for early stopping. Without it the training likelihood decides.
-        rule: The quadrature rule of a PIC. By default ``pc.shifted(32, settle=True)``, and the model is then best on
-            the points of ``model()``; for vectors 1,024 shifted Sobol points.
+        rule: The quadrature rule of a PIC. By default ``pc.shifted(32, settle=True)``, and the model is then best with
+            ``pc.midpoint(32)``; for vectors 1,024 shifted Sobol points.
         coarse: The fraction of the steps, at the beginning, that use half as many points of a random rule. Such a step
             takes a quarter of the time, so with 64 points or more ``coarse=0.7`` reaches the same quality sooner.
         batch_size: Rows per batch.
